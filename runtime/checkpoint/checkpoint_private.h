@@ -88,7 +88,8 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
  * written. */
 struct plait_checkpoint_placement {
     const struct plait_model *model;
-    int replicas; /* that train apart; 0: one model */
+    int replicas;        /* that train apart; 0: one model */
+    const int64_t *sent; /* plait_replicas_sent() when they were copied */
     struct plait_checkpoint_info info;
     const char *dir, *temporary, *path;
     int made;                             /* a descriptor of `temporary` */

@@ -25,10 +25,16 @@ struct plait_manifest {
     int replicas;  /* number of replicas that train apart, each with its own
                       state; 0: one model */
     char sync[16]; /* their sync.mode */
+    /* After which step each of their fragments has sent what is under way; 0:
+     * nothing is. */
+    int64_t sent[PLAIT_SYNC_FRAGMENTS_MOST];
     struct plait_settings settings; /* of the run; n 0: not saved */
     int nfiles;
     struct plait_shard_file *files;
 };
+
+/* Whether any fragment has something under way. */
+bool plait_manifest_is_under_way(const struct plait_manifest *manifest);
 
 /* malloc'ed: "DIR/step-00000020", and "DIR/.step-00000020" while it is
  * written. */

@@ -5,6 +5,7 @@
 #include "runtime/checkpoint/identity.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,15 @@ static bool is_of_weights(const char *key)
     return !strncmp(key, "model.", 6);
 }
 
+/* Whether another value of `key` would make what replicas have sent arrive
+ * elsewhere, or never. */
+static bool moves_sent(const struct plait_manifest *m, const char *key)
+{
+    return plait_manifest_is_under_way(m) &&
+           (!strcmp(key, "sync.delay") || !strcmp(key, "sync.steps") ||
+            !strcmp(key, "sync.fragments"));
+}
+
 /* A checkpoint of one model may be loaded into many replicas, so sync.* may
  * differ; check_replicas() in load.c compares their number. Where no step is
  * left to make, no learning rate depends on how many there are. */
@@ -56,7 +66,7 @@ static bool is_compared(const struct plait_manifest *m,
         return false;
     if (m->replicas == 0 && !strncmp(key, "sync.", 5))
         return false;
-    return !plait_identity_is_allowed(anyway, key);
+    return moves_sent(m, key) || !plait_identity_is_allowed(anyway, key);
 }
 
 /* Append `more` after a separator; false: no more room. */
@@ -71,11 +81,28 @@ static bool append(char *text, size_t size, const char *separator,
     return true;
 }
 
-static int refuse(const char *path, const char *what, const char *keys,
-                  bool shapes, struct plait_error *err)
+/* The settings that differ. Those with which a run cannot go on at all are said
+ * alone. */
+enum difference { NONE, OTHER, MOVES_SENT, SHAPES };
+struct differences {
+    char what[240], keys[120];
+    enum difference worst;
+    bool full;
+};
+
+static int refuse(const char *path, const struct differences *d,
+                  struct plait_error *err)
 {
+    const char *what = d->what, *keys = d->keys;
+
     errno = EINVAL;
-    if (shapes)
+    if (d->worst == MOVES_SENT)
+        return plait_errorf(err,
+                            "%s: what replicas have sent is under way there: "
+                            "%s; set that back, and change it after a step in "
+                            "which nothing is",
+                            path, what);
+    if (d->worst == SHAPES)
         return plait_errorf(err,
                             "%s: its weights have other shapes: %s; set that "
                             "back to resume from it, or begin a new run with "
@@ -87,29 +114,41 @@ static int refuse(const char *path, const char *what, const char *keys,
                         path, what, keys);
 }
 
-/* The settings that differ. Those that shape the weights, with which a run
- * cannot go on at all, are said first, and alone. */
-struct differences {
-    char what[240], keys[120];
-    bool any, shapes, full;
-};
-
-static void add(struct differences *d, const char *key, const char *there,
-                const char *here)
+static enum difference kind_of(const struct plait_manifest *m, const char *key)
 {
-    bool shape = plait_settings_shapes(key);
+    if (plait_settings_shapes(key))
+        return SHAPES;
+    return moves_sent(m, key) ? MOVES_SENT : OTHER;
+}
+
+static void add(struct differences *d, enum difference kind, const char *key,
+                const char *there, const char *here)
+{
     char one[300];
 
-    d->any = true;
-    if (d->full || (d->shapes && !shape))
+    if (kind < d->worst || (d->full && kind == d->worst))
         return;
-    if (shape && !d->shapes)
-        *d->what = '\0';
-    d->shapes = shape;
+    if (kind > d->worst)
+        *d->what = *d->keys = '\0';
+    d->worst = kind;
     snprintf(one, sizeof(one), "%s was %.40s there and is %.40s here", key,
              there, here);
     d->full = !append(d->what, sizeof(d->what), ", ", one) ||
               !append(d->keys, sizeof(d->keys), ",", key);
+}
+
+/* What is under way arrives in a step of this run. */
+static int check_sent(const char *path, const struct plait_manifest *m,
+                      int64_t steps, struct plait_error *err)
+{
+    if (m->info.step < steps || !plait_manifest_is_under_way(m))
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: what replicas have sent is under way there "
+                        "(sync.delay), and arrives in a later step: "
+                        "train.steps must be above %" PRId64 ", not %" PRId64,
+                        path, m->info.step, steps);
 }
 
 int plait_identity_check(const char *path, const struct plait_manifest *m,
@@ -117,7 +156,7 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
                          const char *anyway, struct plait_error *err)
 {
     struct plait_settings *now = malloc(sizeof(*now));
-    struct differences d = {.any = false};
+    struct differences d = {.worst = NONE};
     struct plait_setting initial;
     int rc = now ? plait_settings_list(config, now) : -1;
 
@@ -132,12 +171,14 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
             there = rc > 0 ? initial.value : here;
         }
         if (rc >= 0 && strcmp(there, here) != 0)
-            add(&d, key, there, here);
+            add(&d, kind_of(m, key), key, there, here);
     }
     free(now);
+    if (rc >= 0 && d.worst == NONE && !weights)
+        return check_sent(path, m, config->train.steps, err);
     if (rc < 0)
         return plait_errorf(err, "%s: out of memory", path);
-    return d.any ? refuse(path, d.what, d.keys, d.shapes, err) : 0;
+    return d.worst != NONE ? refuse(path, &d, err) : 0;
 }
 
 int plait_identity_check_model(const char *directory,

@@ -97,10 +97,14 @@ static int choose_readers(struct plait_load *l, struct plait_comm *world,
     return rc;
 }
 
-/* Whether the slice is loaded: all are, or with `fresh` only the weights. */
+/* With `fresh` only weights are; what is under way only if something is. */
 static bool is_wanted(const struct plait_load *l, int slice)
 {
-    return !l->optim || !l->fresh || !l->pieces[slice].state;
+    const struct plait_optim_piece *piece = l->optim ? &l->pieces[slice] : NULL;
+
+    if (piece && l->apart && !strcmp(piece->owner, PLAIT_PENDING))
+        return plait_manifest_is_under_way(&l->from.manifest);
+    return !piece || !l->fresh || !piece->state;
 }
 
 bool plait_load_reads(const struct plait_load *l, int slice)
@@ -426,7 +430,8 @@ static int load_into(const char *path, const char *anyway,
     if (rc == 0)
         info->unknown_run = l.from.manifest.settings.n == 0;
     if (rc == 0 && l.apart)
-        plait_replicas_resume(plait_optim_replicas(optim), info->step);
+        plait_replicas_resume(plait_optim_replicas(optim), info->step,
+                              l.from.manifest.sent);
     load_free(&l);
     return rc;
 }

@@ -50,13 +50,35 @@ static json_t *build_json(const struct plait_manifest *m)
         (json_int_t)m->parameters, "optimizer", m->optimizer, "files", files);
 }
 
-/* If there are replicas: "replicas": 4, "sync": "local". */
+bool plait_manifest_is_under_way(const struct plait_manifest *m)
+{
+    for (int i = 0; i < PLAIT_SYNC_FRAGMENTS_MOST; i++)
+        if (m->sent[i] > 0)
+            return true;
+    return false;
+}
+
+static int add_sent(json_t *root, const struct plait_manifest *m)
+{
+    json_t *sent = json_array();
+
+    for (int i = 0; i < PLAIT_SYNC_FRAGMENTS_MOST; i++)
+        if (json_array_append_new(sent, json_integer(m->sent[i])) < 0) {
+            json_decref(sent);
+            return -1;
+        }
+    return json_object_set_new(root, "sent", sent);
+}
+
+/* If there are replicas: "replicas": 4, "sync": "diloco", and if something is
+ * under way, "sent": [4, 0, ...]. */
 static json_t *add_replicas(json_t *root, const struct plait_manifest *m)
 {
     if (!root || m->replicas == 0)
         return root;
     if (json_object_set_new(root, "replicas", json_integer(m->replicas)) == 0 &&
-        json_object_set_new(root, "sync", json_string(m->sync)) == 0)
+        json_object_set_new(root, "sync", json_string(m->sync)) == 0 &&
+        (!plait_manifest_is_under_way(m) || add_sent(root, m) == 0))
         return root;
     json_decref(root);
     return NULL;
@@ -157,7 +179,26 @@ static int parse_file(const json_t *entry, struct plait_shard_file *file)
     return *end ? -1 : 0;
 }
 
-/* Both keys are only there if there are replicas. */
+/* Steps up to that of the checkpoint. */
+static int parse_sent(const json_t *root, struct plait_manifest *m)
+{
+    const json_t *sent = json_object_get(root, "sent"), *one;
+    size_t n = json_array_size(sent);
+    json_int_t done = json_integer_value(json_object_get(root, "step"));
+
+    if (sent && (!json_is_array(sent) || n > PLAIT_SYNC_FRAGMENTS_MOST))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        one = json_array_get(sent, i);
+        if (!json_is_integer(one) || json_integer_value(one) < 0 ||
+            json_integer_value(one) > done)
+            return -1;
+        m->sent[i] = json_integer_value(one);
+    }
+    return 0;
+}
+
+/* The keys are only there if there are replicas. */
 static int parse_replicas(const json_t *root, struct plait_manifest *m)
 {
     const char *sync = "";
@@ -165,7 +206,8 @@ static int parse_replicas(const json_t *root, struct plait_manifest *m)
 
     if (json_unpack((json_t *)root, "{s?i,s?s}", "replicas", &replicas, "sync",
                     &sync) < 0 ||
-        replicas < 0 || strlen(sync) >= sizeof(m->sync))
+        replicas < 0 || strlen(sync) >= sizeof(m->sync) ||
+        parse_sent(root, m) < 0)
         return -1;
     m->replicas = replicas;
     snprintf(m->sync, sizeof(m->sync), "%s", sync);

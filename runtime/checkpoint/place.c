@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/checkpoint/checkpoint_private.h"
 
@@ -20,6 +21,7 @@ static int write_manifest(const struct plait_checkpoint_placement *p,
         m.replicas = p->replicas;
         snprintf(m.sync, sizeof(m.sync), "%s",
                  plait_sync_mode_names[config->sync.mode]);
+        memcpy(m.sent, p->sent, sizeof(m.sent));
     }
     if (plait_settings_list(config, &m.settings) < 0)
         return plait_errorf(err, "%s: out of memory", p->temporary);

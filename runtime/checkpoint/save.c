@@ -36,7 +36,8 @@ struct plait_saver {
     bool placed; /* all shards are written, and rank 0 is putting them in place;
                     the same on all ranks */
     struct plait_checkpoint_info info;
-    const char *in; /* dir or fallback */
+    int64_t sent[PLAIT_SYNC_FRAGMENTS_MOST]; /* by the replicas */
+    const char *in;                          /* dir or fallback */
     char *temporary, *path;
     int made;      /* rank 0's descriptor of `temporary`, -1: none */
     bool threaded; /* a thread is to be joined */
@@ -205,6 +206,7 @@ static void *place_aside(void *saver)
     const struct plait_checkpoint_placement place = {
         .model = s->model,
         .replicas = s->replicas ? plait_replicas_count(s->replicas) : 0,
+        .sent = s->sent,
         .info = s->info,
         .dir = s->in,
         .temporary = s->temporary,
@@ -212,8 +214,7 @@ static void *place_aside(void *saver)
         .made = s->made,
         .files = s->files,
         .nfiles = plait_comm_size(s->world),
-        .keep = s->keep,
-    };
+        .keep = s->keep};
 
     s->rc = plait_checkpoint_place(&place, &s->left, &s->why);
     s->number = errno;
@@ -420,6 +421,8 @@ static int begin(struct plait_saver *s,
                  struct plait_error *err)
 {
     s->info = *info;
+    if (s->replicas && plait_replicas_sent(s->replicas))
+        memcpy(s->sent, plait_replicas_sent(s->replicas), sizeof(s->sent));
     s->in = s->dir;
     if (open_directory(s, err) == 0)
         return 0;

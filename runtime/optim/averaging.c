@@ -52,6 +52,14 @@ int plait_average_diloco(const struct plait_vectors *v, float *w, float *common,
     return copy_vector(v, w, common);
 }
 
+int plait_average_mix(const struct plait_vectors *v, float *w,
+                      const float *common, double alpha)
+{
+    if (scale(v, w, alpha) < 0)
+        return -1;
+    return add_scaled(v, w, common, 1 - alpha);
+}
+
 int plait_average_correction(const struct plait_vectors *v, float *c,
                              const float *w, const float *z, double alpha)
 {

@@ -36,6 +36,12 @@ struct plait_outer_sgd {
 int plait_average_diloco(const struct plait_vectors *v, float *w, float *common,
                          float *momentum, const struct plait_outer_sgd *s);
 
+/* Streaming DiLoCo (Douillard et al., arXiv 2501.18512, algorithm 2): what the
+ * replica has learned since it sent its difference is kept in part: w = alpha w
+ * + (1 - alpha) common. */
+int plait_average_mix(const struct plait_vectors *v, float *w,
+                      const float *common, double alpha);
+
 /* SMA (Koliousis et al., arXiv 1901.02244, algorithm 1): a learner's correction
  * c = alpha (w - z), computed from its weights before the step's update and
  * subtracted from them after it. */

@@ -9,14 +9,14 @@
  * al., arXiv 2501.18512, "strided"); embedding and head to number 0. */
 
 /* Numbers at .. at + n - 1 of a rank's master weights: regions of one fragment
- * that lie one behind the other. */
+ * that lie one behind the other, at most 2^30 numbers. */
 struct plait_fragment_run {
     int fragment;
     size_t at, n;
 };
 
 /* All of this rank's, in the order of the masters, to *runs, which the caller
- * frees. With one fragment that is one run. How many; -1 with ENOMEM. */
+ * frees. How many; -1 with ENOMEM. */
 int plait_fragments_list(const struct plait_shards *shards, int fragments,
                          struct plait_fragment_run **runs);
 

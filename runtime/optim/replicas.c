@@ -9,6 +9,7 @@
 
 #include "runtime/optim/averaging.h"
 #include "runtime/optim/fragments.h"
+#include "runtime/optim/meetings.h"
 #include "runtime/parallel/shard.h"
 
 /* The memory ranges that each learner has its own version of. */
@@ -26,8 +27,7 @@ struct plait_replicas {
     struct plait_comm *dp;
     struct plait_vectors v; /* describes vectors over this rank's weights */
     struct range live[NRANGES];
-    int nruns;
-    struct plait_fragment_run *runs; /* what meets together */
+    struct plait_meetings *meetings; /* NULL with sma */
     float *common;
     float *momentum;   /* of the common model; NULL with local */
     float *correction; /* sma's */
@@ -83,8 +83,9 @@ static int list_pieces(struct plait_replicas *r)
     int n = plait_optim_pieces(r->optim, &live);
     int first = plait_comm_rank(r->dp) * r->learners;
     char owner[sizeof(live->owner)];
+    float *pending = r->meetings ? plait_meetings_pending(r->meetings) : NULL;
 
-    r->pieces = calloc((size_t)n * (r->learners + 2) + 1, sizeof(*r->pieces));
+    r->pieces = calloc((size_t)n * (r->learners + 3) + 1, sizeof(*r->pieces));
     if (!r->pieces)
         return -1;
     for (int i = 0; i < n; i++) {
@@ -99,6 +100,8 @@ static int list_pieces(struct plait_replicas *r)
         add_piece(r, &live[i], "", r->common + at);
         if (r->momentum)
             add_piece(r, &live[i], "sync.momentum.", r->momentum + at);
+        if (pending)
+            add_piece(r, &live[i], PLAIT_PENDING, pending + at);
     }
     return 0;
 }
@@ -163,6 +166,18 @@ static int allocate_vectors(struct plait_replicas *r)
     return allocate_parked(r);
 }
 
+static int open_meetings(struct plait_replicas *r,
+                         const struct plait_shards *shards)
+{
+    const struct plait_meeting_vectors vectors = {r->v, masters(r), r->common,
+                                                  r->momentum};
+
+    if (r->config->mode == PLAIT_SYNC_SMA)
+        return 0;
+    r->meetings = plait_meetings_create(shards, &vectors);
+    return r->meetings ? 0 : -1;
+}
+
 struct plait_replicas *plait_replicas_create(struct plait_optim *optim,
                                              struct plait_error *err)
 {
@@ -183,16 +198,16 @@ struct plait_replicas *plait_replicas_create(struct plait_optim *optim,
     r->live[MASTERS].bytes = r->v.n * sizeof(float);
     r->live[STATES].at = (char *)shards->states;
     r->live[STATES].bytes = shards->nstates * r->v.n * sizeof(float);
-    r->nruns =
-        plait_fragments_list(shards, plait_sync_fragments(r->config), &r->runs);
-    if (r->nruns < 0 || allocate_vectors(r) < 0 || list_pieces(r) < 0)
+    if (allocate_vectors(r) < 0 || open_meetings(r, shards) < 0 ||
+        list_pieces(r) < 0)
         goto error;
     plait_optim_set_replicas(optim, r);
     return r;
 
 error:
     plait_errorf(err, "out of memory for the common model of replicas that "
-                      "train apart");
+                      "train apart, and for what they send (sync.delay and "
+                      "sync.gradients)");
     plait_replicas_destroy(r);
     errno = ENOMEM;
     return NULL;
@@ -206,6 +221,7 @@ void plait_replicas_destroy(struct plait_replicas *r)
         return;
     if (plait_optim_replicas(r->optim) == r)
         plait_optim_set_replicas(r->optim, NULL);
+    plait_meetings_destroy(r->meetings);
     if (r->sum != r->correction)
         r->v.ops->free(r->model->mesh->dev, r->sum);
     r->v.ops->free(r->model->mesh->dev, r->correction);
@@ -215,7 +231,6 @@ void plait_replicas_destroy(struct plait_replicas *r)
         r->v.ops->free(r->model->mesh->dev, r->parked[i]);
     free(r->parked);
     free(r->pieces);
-    free(r->runs);
     free(r);
     errno = saved;
 }
@@ -269,9 +284,17 @@ int plait_replicas_select(struct plait_replicas *r, int i)
 
 /* -- a step --------------------------------------------------------------- */
 
-void plait_replicas_resume(struct plait_replicas *r, int64_t step)
+void plait_replicas_resume(struct plait_replicas *r, int64_t step,
+                           const int64_t *sent)
 {
     r->apart = step > 0 && plait_sync_apart(r->config, step - 1);
+    if (r->meetings)
+        plait_meetings_resume(r->meetings, sent);
+}
+
+const int64_t *plait_replicas_sent(const struct plait_replicas *r)
+{
+    return r->meetings ? plait_meetings_sent(r->meetings) : NULL;
 }
 
 /* Whether the learning rate falls at this step: then sma restarts. */
@@ -313,16 +336,11 @@ int plait_replicas_begin(struct plait_replicas *r, int64_t step)
     return copy_weights(r, r->common, masters(r));
 }
 
-/* Whether the replicas' fragment meets after this step. */
-static bool is_due(const struct plait_replicas *r, int fragment)
-{
-    return plait_sync_due(r->config, fragment, r->step + 1,
-                          r->model->config->train.steps);
-}
-
 static bool corrects(const struct plait_replicas *r)
 {
-    return r->config->mode == PLAIT_SYNC_SMA && is_due(r, 0);
+    return r->config->mode == PLAIT_SYNC_SMA &&
+           plait_sync_due(r->config, 0, r->step + 1,
+                          r->model->config->train.steps);
 }
 
 /* Running statistics are averaged, no more: a learner follows no correction of
@@ -418,40 +436,15 @@ static int meet_sma(struct plait_replicas *r)
                              r->config->momentum);
 }
 
-static int meet_run(struct plait_replicas *r,
-                    const struct plait_fragment_run *run)
-{
-    const struct plait_sync_config *c = r->config;
-    struct plait_vectors v = {r->v.ops, r->v.q, run->n};
-    int n = plait_comm_size(r->dp);
-    struct plait_outer_sgd outer = {
-        .replicas = n, .lr = c->lr, .mu = c->momentum};
-    float *w = masters(r) + run->at, *common = r->common + run->at;
-
-    if (plait_average_difference(&v, w, common) < 0 ||
-        plait_fragment_sum(r->dp, r->v.q, w, run->n) < 0)
-        return -1;
-    return c->mode == PLAIT_SYNC_DILOCO
-               ? plait_average_diloco(&v, w, common, r->momentum + run->at,
-                                      &outer)
-               : plait_average_local(&v, w, common, n);
-}
-
-/* Lets what is due meet. The ranks of a dp group hold the same layers, and have
- * the same runs. */
 static int meet(struct plait_replicas *r)
 {
-    bool met = false;
+    bool changed;
 
-    if (r->config->mode == PLAIT_SYNC_SMA)
-        return is_due(r, 0) ? meet_sma(r) : 0;
-    for (int i = 0; i < r->nruns; i++)
-        if (is_due(r, r->runs[i].fragment)) {
-            if (meet_run(r, &r->runs[i]) < 0)
-                return -1;
-            met = true;
-        }
-    return met ? follow(r) : 0;
+    if (!r->meetings)
+        return corrects(r) ? meet_sma(r) : 0;
+    if (plait_meetings_end(r->meetings, r->step + 1, &changed) < 0)
+        return -1;
+    return changed ? follow(r) : 0;
 }
 
 int plait_replicas_end(struct plait_replicas *r)
@@ -484,5 +477,7 @@ int plait_replicas_return(struct plait_replicas *r)
 
 int plait_replicas_settle(struct plait_replicas *r)
 {
-    return r->apart ? 0 : copy_weights(r, r->common, masters(r));
+    if (!r->apart)
+        return copy_weights(r, r->common, masters(r));
+    return r->meetings ? plait_meetings_settle(r->meetings) : 0;
 }

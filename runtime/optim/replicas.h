@@ -16,12 +16,16 @@
  * the average at the last meeting, which validation and checkpoints use, and
  * its momentum.
  *
- * A meeting is one sum in fp32 over the dp group, of as many elements as the
- * gradients have. With sync.fragments it is one for each run of regions of a
- * fragment (fragments.h), about as many as the fragment has layers; fragments
- * meet in steps of their own, and the common model has each as it was at its
- * last meeting. */
+ * A meeting is one sum over the dp group, of as many elements as the gradients
+ * have, which sync.gradients may have rounded before (exchange.h). With
+ * sync.fragments it is one for each run of regions of a fragment (fragments.h),
+ * about as many as the fragment has layers; fragments meet in steps of their
+ * own, and the common model has each as it was at its last meeting, or with
+ * sync.delay at the last arrival (meetings.h). */
 struct plait_replicas;
+
+/* What a checkpoint's names of the vector of what is under way begin with. */
+#define PLAIT_PENDING "sync.pending."
 
 /* For a model whose configuration has replicas. The optimizer must outlive them
  * and knows them from then on (plait_optim_replicas()). The mesh must have the
@@ -33,9 +37,13 @@ void plait_replicas_destroy(struct plait_replicas *r);
 /* Number of replicas, over all dp coordinates. */
 int plait_replicas_count(const struct plait_replicas *r);
 
-/* Call after loading a checkpoint of `step` steps with every replica's
- * state. */
-void plait_replicas_resume(struct plait_replicas *r, int64_t step);
+/* After which step each fragment [PLAIT_SYNC_FRAGMENTS_MOST] has sent what is
+ * under way (sync.delay); 0: nothing is. NULL: nothing ever is. */
+const int64_t *plait_replicas_sent(const struct plait_replicas *r);
+/* Call after loading a checkpoint of `step` steps with every replica's state,
+ * and what they had sent. */
+void plait_replicas_resume(struct plait_replicas *r, int64_t step,
+                           const int64_t *sent);
 
 /* Before step number `step`, from 0. When they part, the common model is the
  * weights that all of them hold. */
@@ -55,12 +63,14 @@ int plait_replicas_end(struct plait_replicas *r);
 int plait_replicas_lend(struct plait_replicas *r);
 int plait_replicas_return(struct plait_replicas *r);
 
-/* Before a checkpoint: brings the common model up to date. */
+/* Before a checkpoint: brings the common model up to date, and waits for what
+ * is under way. */
 int plait_replicas_settle(struct plait_replicas *r);
 
 /* What a checkpoint stores of this rank between two steps: replica.K.NAME for
  * each piece of each of its learners (plait_optim_pieces()),
- * sync.momentum.NAME, and the common model under the tensors' own names. */
+ * sync.momentum.NAME, PLAIT_PENDING NAME, and the common model under the
+ * tensors' own names. */
 int plait_replicas_pieces(const struct plait_replicas *r,
                           const struct plait_optim_piece **pieces);
 

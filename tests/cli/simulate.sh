@@ -136,6 +136,25 @@ holds "$rare > 0 && $rare < 0.99 * $often" &&
     holds "$rare < 1.03 * $(number step_s diloco.estimate)"
 check "replicas that rarely meet: $rare of $often s" $?
 
+# The most that is not the meetings' is that of replicas that never meet.
+for key in steps=1000 steps=10 gradients=fp8 delay=5; do
+    for command in estimate simulate; do
+        "$plait" $command --model model.yaml --gpus 64 --tp 8 --pp 2 --dp 4 \
+            --set train.steps=1000 --set sync.mode=diloco \
+            --set sync.steps=10 --set sync.$key --json >$command.$key || break
+    done
+done
+for command in estimate simulate; do
+    never=$(number step_s $command.steps=1000)
+    whole=$(number step_s $command.steps=10)
+    narrow=$(number step_s $command.gradients=fp8)
+    beside=$(number step_s $command.delay=5)
+    holds "$whole > $never && $narrow - $never < 0.6 * ($whole - $never) &&
+        $narrow - $never > 0.4 * ($whole - $never) &&
+        $beside < $never + 0.6 * ($whole - $never)"
+    check "$command: what replicas send: $never $narrow $beside $whole s" $?
+done
+
 refused 2 'simulate: --model is missing'
 refused 2 'simulate: give one of --json and --svg' --model model.yaml \
     --json --svg x

@@ -228,6 +228,9 @@ def sync(rng, c):
         c["sync.from"] = rng.choice([1, 2])
     if mode == "diloco":
         c.update(some(rng, {"sync.lr": ["0.5"]}, 0.5))
+        c.update(some(rng, {"sync.delay": ["1"]}, 0.5))
+        if "sync.delay" in c:
+            c.update(some(rng, {"sync.mixing": ["0.25", "1"]}, 0.5))
         if c["model.family"] in ("gpt2", "llama") and c["model.layers"] > 1:
             c.update(some(rng, {"sync.fragments": ["2"]}, 0.5))
     if mode in ("diloco", "sma"):

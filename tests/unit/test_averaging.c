@@ -281,6 +281,25 @@ static void check_alpha_0(void)
     ops->device_destroy(dev);
 }
 
+/* A replica keeps a part of its weights when the common model arrives. */
+static void check_mix(void)
+{
+    const struct plait_ops *ops = plait_ops_cpu();
+    struct plait_device *dev = ops->device_create(0, 1);
+    struct plait_queue *q = ops->queue_create(dev, 0);
+    struct plait_vectors v = {ops, q, 3};
+    float w[] = {1, -2, 8}, z[] = {5, 6, 0}, quarter[] = {4, 4, 2};
+    int wrong = plait_average_mix(&v, w, z, 1) != 0 || w[1] != -2;
+
+    wrong += plait_average_mix(&v, w, z, 0.25) != 0 ||
+             memcmp(w, quarter, sizeof(w)) != 0;
+    wrong +=
+        plait_average_mix(&v, w, z, 0) != 0 || memcmp(w, z, sizeof(w)) != 0;
+    ok(!wrong, "alpha 1 keeps a replica's weights, 1/4 a quarter, 0 none");
+    ops->queue_destroy(q);
+    ops->device_destroy(dev);
+}
+
 /* Local SGD with H = 1 may be run as synchronous SGD: with local momentum, the
  * mean of the replicas' weights takes the step of the mean gradient. */
 static void check_h_1(void)
@@ -356,6 +375,7 @@ int main(void)
     check_ops(plait_ops_ref());
     check_ops(plait_ops_cpu());
     check_alpha_0();
+    check_mix();
     check_h_1();
     check_search();
     return done_testing();

@@ -315,6 +315,11 @@ static void test_traffic(void)
     traffic_of(&c, 8, 2, 1, 1, &t);
     is(t.calls[PLAIT_CP], 4 * rounds,
        "plait-train sends their gradients in fp32, twice the bytes of bf16");
+    c.sync.mode = PLAIT_SYNC_DILOCO;
+    c.sync.gradients = PLAIT_SYNC_FP8;
+    traffic_of(&c, 4, 1, 1, 8, &t);
+    is(t.bytes[PLAIT_DP] * 2 * 7 / 8, 7 * (dense + experts) / 4,
+       "of eight replicas' codes each receives those of seven");
 }
 
 int main(void)

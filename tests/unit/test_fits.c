@@ -25,6 +25,7 @@ static void set_good(struct plait_job_config *c, struct plait_layout *l)
     plait_layout_init(&c->parallel.layout);
     c->train.global_batch = 16;
     c->train.micro_batch = 2;
+    c->sync.mixing = -1; /* not given */
     plait_layout_init(l);
 }
 
@@ -528,6 +529,36 @@ static void check_sync(void)
          c.sync.steps = 3);
     CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.fragments = 4,
          c.sync.steps = 4);
+    CASE(CONFIG, "sync.gradients fp8: sync.mode must be diloco, not sma",
+         c.sync.mode = PLAIT_SYNC_SMA, c.sync.gradients = PLAIT_SYNC_FP8);
+    CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_DILOCO,
+         c.sync.gradients = PLAIT_SYNC_BF16);
+    CASE(CONFIG, "sync.delay 2: sync.mode must be diloco, not local",
+         c.sync.mode = PLAIT_SYNC_LOCAL, c.sync.delay = 2);
+    CASE(CONFIG, "sync.delay 3 must be below sync.steps 3",
+         c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.steps = 3, c.sync.delay = 3);
+    CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.steps = 3,
+         c.sync.delay = 2, c.sync.mixing = 1);
+    CASE(CONFIG,
+         "sync.mixing 0.5: sync.delay must be at least 1, as without it there "
+         "is nothing to keep",
+         c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.mixing = 0.5);
+    CASE(CONFIG,
+         "sync.mixing 0: sync.delay must be at least 1, as without it there "
+         "is nothing to keep",
+         c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.mixing = 0);
+    CASE(ALL,
+         "sync.gradients fp8: dp must be below 8, not 8: so many replicas send "
+         "no fewer bytes than in fp32; use that",
+         c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.gradients = PLAIT_SYNC_FP8,
+         l.size[PLAIT_DP] = 8);
+    CASE(ALL, NULL, c.sync.mode = PLAIT_SYNC_DILOCO,
+         c.sync.gradients = PLAIT_SYNC_FP8, l.size[PLAIT_DP] = 4);
+    CASE(ALL,
+         "sync.gradients bf16: dp must be below 4, not 4: so many replicas "
+         "send no fewer bytes than in fp32; use that",
+         c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.gradients = PLAIT_SYNC_BF16,
+         l.size[PLAIT_DP] = 4);
     CASE(CONFIG,
          "sync.steps 2: sync.mode must be local, post-local, sma or diloco, "
          "not each",

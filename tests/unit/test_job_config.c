@@ -275,6 +275,8 @@ static void meetings(void)
     ok(c && c->sync.mode == PLAIT_SYNC_POST_LOCAL && c->sync.from == 9 &&
            plait_sync_steps(&c->sync) == 16 && c->sync.lr == 0.7 &&
            c->sync.momentum == 0.9 && c->sync.alpha < 0 &&
+           c->sync.gradients == PLAIT_SYNC_FP32 && c->sync.delay == 0 &&
+           c->sync.mixing < 0 && plait_sync_mixing(&c->sync) == 0.5 &&
            plait_sync_learners(&c->sync) == 1,
        "sync and its defaults %s", err.text);
     plait_job_config_destroy(c);
@@ -287,6 +289,12 @@ static void meetings(void)
     ok(c && c->sync.learners == PLAIT_SYNC_LEARNERS_AUTO &&
            plait_sync_learners(&c->sync) == 1,
        "learners: auto %s", err.text);
+    plait_job_config_destroy(c);
+    c = parse("sync: {mode: diloco, gradients: fp8, delay: 3, mixing: 0.25}",
+              &err);
+    ok(c && c->sync.gradients == PLAIT_SYNC_FP8 && c->sync.delay == 3 &&
+           plait_sync_mixing(&c->sync) == 0.25,
+       "sync.gradients, delay and mixing %s", err.text);
     plait_job_config_destroy(c);
     c = parse("{}", &err);
     ok(c && c->sync.mode == PLAIT_SYNC_EACH && !plait_sync_parts(&c->sync),
@@ -712,6 +720,11 @@ static const struct {
      "train.loss_scale 1024: train.precision must be fp16"},
     {"sync: {mode: diloco, fragments: 0}",
      "fragments must be a whole number from 1"},
+    {"sync: {mode: diloco, delay: -1}", "delay must be a whole number from 0"},
+    {"sync: {mode: diloco, delay: 2, mixing: 2}",
+     "mixing must be a number from 0 to 1"},
+    {"sync: {mode: diloco, gradients: fp4}",
+     "gradients must be fp32, bf16 or fp8"},
     {"sync: {mode: local, steps: 0}",
      "f.yaml:1: steps must be a whole number from 1"},
     {"sync: {mode: sma, learners: 0}",

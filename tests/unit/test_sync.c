@@ -74,8 +74,60 @@ static void check_fragments(void)
        "one fragment is the whole model");
 }
 
+/* What is sent, as the bytes of a weight in an all-reduce, which sends 2
+ * (n - 1) / n of them. Of 4 replicas each receives 3 bytes in fp8: 3/2 of 2
+ * bytes. Of 3 it receives 4 bytes in bf16: 4/3 of 3; of 8, 7 in fp8: 7/4 of 4,
+ * as in fp32. */
+static void check_sent(void)
+{
+    struct plait_sync_config s = {.mode = PLAIT_SYNC_DILOCO};
+    int wrong = plait_sync_sent(&s, 7) != 4;
+
+    s.gradients = PLAIT_SYNC_FP8;
+    wrong += plait_sync_sent(&s, 4) != 2 || plait_sync_sent(&s, 8) != 4;
+    s.gradients = PLAIT_SYNC_BF16;
+    wrong += plait_sync_sent(&s, 3) != 3 || plait_sync_sent(&s, 4) != 4;
+    ok(wrong == 0 && plait_sync_room(&s, 1e9) == 1 << 22 &&
+           plait_sync_room(&s, 5) == 5,
+       "codes are gathered, some at a time");
+    s.delay = 1;
+    ok(plait_sync_room(&s, 1e9) == 1e9, "but with a delay all are kept");
+}
+
+/* With H = 6, three fragments and a delay of 3, number 0 sends after steps 6
+ * and 12, 1 after 2, 8 and 14, 2 after 4, 10 and 16; all meet after the last.
+ * What would arrive with or after the last step is not sent. */
+static void check_delay(int64_t steps, const int64_t *sends, int n)
+{
+    struct plait_sync_config s = {
+        .mode = PLAIT_SYNC_DILOCO, .steps = 6, .fragments = 3, .delay = 3};
+    int wrong = 0, found = 0;
+
+    for (int64_t done = 1; done < steps; done++)
+        for (int f = 0; f < 3; f++)
+            if (plait_sync_due(&s, f, done, steps)) {
+                wrong +=
+                    found >= n || sends[found] != done || f != done % 6 / 2;
+                found++;
+            }
+    for (int f = 0; f < 3; f++)
+        wrong += !plait_sync_due(&s, f, steps, steps);
+    ok(wrong == 0 && found == n, "a delay of 3 in %d steps: %d sent",
+       (int)steps, found);
+    ok(fabs(plait_sync_share(&s, steps) - (n + 3) / 3.0 / (double)steps) <
+           1e-12,
+       "... which are counted");
+}
+
 int main(void)
 {
+    check_delay(15, (int64_t[]){2, 4, 6, 8, 10}, 5);
+    check_delay(16, (int64_t[]){2, 4, 6, 8, 10, 12}, 6);
+    check_delay(3, NULL, 0);
+    ok(plait_sync_vectors(&(struct plait_sync_config){.mode = PLAIT_SYNC_DILOCO,
+                                                      .delay = 1}) == 3,
+       "what is under way is a vector more");
+    check_sent();
     check_fragments();
     check_each();
     check_share(PLAIT_SYNC_LOCAL, 4, 0, 20);

@@ -119,6 +119,52 @@ static int check_batch(const struct plait_job_config *c, int64_t batch,
                         nearest);
 }
 
+/* Narrow numbers are gathered, not summed: many replicas send more of them. */
+static int check_form(const struct plait_sync_config *s, int dp,
+                      struct plait_error *err)
+{
+    const char *form = plait_sync_gradient_names[s->gradients];
+    int most = s->gradients == PLAIT_SYNC_FP8 ? 8 : 4;
+
+    if (s->gradients == PLAIT_SYNC_FP32)
+        return 0;
+    if (s->mode != PLAIT_SYNC_DILOCO)
+        return plait_errorf(err,
+                            "sync.gradients %s: sync.mode must be diloco, not "
+                            "%s",
+                            form, plait_sync_mode_names[s->mode]);
+    if (dp >= most)
+        return plait_errorf(err,
+                            "sync.gradients %s: dp must be below %d, not %d: "
+                            "so many replicas send no fewer bytes than in "
+                            "fp32; use that",
+                            form, most, dp);
+    return 0;
+}
+
+/* Only diloco sends with a delay. What a fragment has sent arrives before it
+ * sends again. */
+static int check_delay(const struct plait_sync_config *s,
+                       struct plait_error *err)
+{
+    const char *mode = plait_sync_mode_names[s->mode];
+
+    if (s->delay > 0 && s->mode != PLAIT_SYNC_DILOCO)
+        return plait_errorf(err,
+                            "sync.delay %d: sync.mode must be diloco, not %s",
+                            s->delay, mode);
+    if (s->delay > 0 && s->delay >= plait_sync_steps(s))
+        return plait_errorf(err,
+                            "sync.delay %d must be below sync.steps %" PRId64,
+                            s->delay, plait_sync_steps(s));
+    if (s->delay == 0 && s->mixing >= 0)
+        return plait_errorf(err,
+                            "sync.mixing %g: sync.delay must be at least 1, as "
+                            "without it there is nothing to keep",
+                            s->mixing);
+    return 0;
+}
+
 /* Each learner takes a whole number of micro-batches of every step. */
 static int check_learners(const struct plait_job_config *c, int dp,
                           struct plait_error *err)
@@ -142,7 +188,8 @@ int plait_fits_sync(const struct plait_job_config *c, int dp,
     const char *why;
 
     if (check_keys(&c->sync, c->train.steps, err) < 0 ||
-        check_fragments(c, err) < 0 || check_learners(c, dp, err) < 0)
+        check_fragments(c, err) < 0 || check_form(&c->sync, dp, err) < 0 ||
+        check_delay(&c->sync, err) < 0 || check_learners(c, dp, err) < 0)
         return -1;
     why = plait_sync_parts(&c->sync) ? reason_against(c) : NULL;
     if (!why)

@@ -149,7 +149,12 @@ static const struct plait_yaml_field sync_fields[] = {
     FIELD(sync, "lr", lr, REAL, RANGE(0, 1e6), DEFAULT(0.7)),
     FIELD(sync, "momentum", momentum, REAL, RANGE(0, 1), DEFAULT(0.9)),
     FIELD(sync, "alpha", alpha, REAL, RANGE(0, 1), DEFAULT(-1)),
-    FIELD(sync, "fragments", fragments, INT, RANGE(1, COUNT_MOST), DEFAULT(1)),
+    FIELD(sync, "fragments", fragments, INT,
+          RANGE(1, PLAIT_SYNC_FRAGMENTS_MOST), DEFAULT(1)),
+    FIELD(sync, "gradients", gradients, CHOICE, .count = PLAIT_NSYNC_GRADIENTS,
+          .choices = plait_sync_gradient_names),
+    FIELD(sync, "delay", delay, INT, RANGE(0, COUNT_MOST)),
+    FIELD(sync, "mixing", mixing, REAL, RANGE(0, 1), DEFAULT(-1)),
     FIELD(sync, "learners", learners, SIZE, RANGE(1, LEARNERS_MOST),
           .count = PLAIT_SYNC_LEARNERS_AUTO),
 };

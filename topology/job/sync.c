@@ -4,6 +4,9 @@
 const char *const plait_sync_mode_names[PLAIT_NSYNC_MODES] = {
     "each", "local", "post-local", "sma", "diloco"};
 
+const char *const plait_sync_gradient_names[PLAIT_NSYNC_GRADIENTS] = {
+    "fp32", "bf16", "fp8"};
+
 int plait_sync_learners(const struct plait_sync_config *sync)
 {
     return sync->learners > 0 ? sync->learners : 1;
@@ -67,20 +70,28 @@ bool plait_sync_due(const struct plait_sync_config *sync, int fragment,
 
     if (!plait_sync_parts(sync) || apart <= 0)
         return false;
-    return apart % plait_sync_steps(sync) == offset_of(sync, fragment) ||
-           done == steps;
+    return done == steps ||
+           (apart % plait_sync_steps(sync) == offset_of(sync, fragment) &&
+            done + sync->delay < steps);
 }
 
-/* How often a fragment meets in `steps` steps apart. */
+double plait_sync_mixing(const struct plait_sync_config *sync)
+{
+    return sync->mixing < 0 ? 0.5 : sync->mixing;
+}
+
+/* How often a fragment meets in `steps` steps apart: as often as it is due long
+ * enough before the last of them, and after that. */
 static int64_t count_meetings(const struct plait_sync_config *sync,
                               int fragment, int64_t steps)
 {
     int64_t every = plait_sync_steps(sync), offset = offset_of(sync, fragment);
-    int64_t n = offset == 0      ? steps / every
-                : steps < offset ? 0
-                                 : (steps - offset) / every + 1;
+    int64_t before = steps - 1 - sync->delay;
+    int64_t first = offset > 0 ? offset : every;
 
-    return n + (steps % every != offset);
+    if (steps <= 0)
+        return 0;
+    return 1 + (before < first ? 0 : (before - first) / every + 1);
 }
 
 double plait_sync_share(const struct plait_sync_config *sync, int64_t steps)
@@ -95,6 +106,31 @@ double plait_sync_share(const struct plait_sync_config *sync, int64_t steps)
     return ((double)first + (double)meetings / fragments) / (double)steps;
 }
 
+int plait_sync_element(const struct plait_sync_config *sync)
+{
+    static const int bytes[PLAIT_NSYNC_GRADIENTS] = {4, 2, 1};
+
+    return bytes[sync->gradients];
+}
+
+/* An all-reduce of S bytes sends 2 (n - 1) / n S, an all-gather (n - 1) S. */
+double plait_sync_sent(const struct plait_sync_config *sync, int replicas)
+{
+    double element = plait_sync_element(sync);
+
+    return sync->gradients == PLAIT_SYNC_FP32 ? element
+                                              : element * replicas / 2;
+}
+
+/* Codes of n replicas are kept until they are added up. */
+#define CODES_AT_A_TIME (1 << 22)
+
+double plait_sync_room(const struct plait_sync_config *sync, double weights)
+{
+    return sync->delay == 0 && weights > CODES_AT_A_TIME ? CODES_AT_A_TIME
+                                                         : weights;
+}
+
 int plait_sync_vectors(const struct plait_sync_config *sync)
 {
     if (!plait_sync_parts(sync))
@@ -102,8 +138,9 @@ int plait_sync_vectors(const struct plait_sync_config *sync)
     switch (sync->mode) {
     case PLAIT_SYNC_SMA: /* average, its change, correction, their sum */
         return plait_sync_learners(sync) > 1 ? 4 : 3;
-    case PLAIT_SYNC_DILOCO: /* the common model, the outer momentum */
-        return 2;
+    case PLAIT_SYNC_DILOCO: /* the common model, the outer momentum, what is
+                               under way */
+        return sync->delay > 0 ? 3 : 2;
     default:
         return 1;
     }

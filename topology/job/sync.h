@@ -24,6 +24,15 @@ enum plait_sync_mode {
 };
 extern const char *const plait_sync_mode_names[PLAIT_NSYNC_MODES];
 
+/* What replicas send when they meet. Codes are added up in fp32. */
+enum plait_sync_gradients {
+    PLAIT_SYNC_FP32,
+    PLAIT_SYNC_BF16,
+    PLAIT_SYNC_FP8, /* e5m2: 5 bits of exponent, 2 of mantissa */
+    PLAIT_NSYNC_GRADIENTS
+};
+extern const char *const plait_sync_gradient_names[PLAIT_NSYNC_GRADIENTS];
+
 /* How many learners there are is measured before the first step. */
 #define PLAIT_SYNC_LEARNERS_AUTO (-1)
 
@@ -37,8 +46,12 @@ struct plait_sync_config {
     double alpha;    /* of sma; below 0: not given, 1 / learners in all */
     int fragments;   /* of diloco: parts of the model that meet in turn; 0 is
                         1, too */
-    int learners;    /* of sma, trained one after the other by the ranks of
-                        each dp coordinate; 0: not given, 1; or AUTO */
+    enum plait_sync_gradients gradients; /* of diloco */
+    int delay;     /* of diloco: steps from sending to arrival */
+    double mixing; /* the part of its own weights that a replica keeps at an
+                      arrival; below 0: not given, 0.5 */
+    int learners;  /* of sma, trained one after the other by the ranks of
+                      each dp coordinate; 0: not given, 1; or AUTO */
 };
 
 /* H: sync->steps, or where that is not given the published one: 16 of local
@@ -59,17 +72,34 @@ bool plait_sync_apart(const struct plait_sync_config *sync, int64_t step);
 
 /* In how many fragments the model meets: 1, or with Streaming DiLoCo (Douillard
  * et al., arXiv 2501.18512) more. */
+#define PLAIT_SYNC_FRAGMENTS_MOST 256
 int plait_sync_fragments(const struct plait_sync_config *sync);
 
 /* Whether the replicas' fragment number `fragment` meets after `done` of
  * `steps` steps: every H steps, number p of F p H / F steps after the first,
- * and after the last step, so that the run ends with one model. */
+ * and after the last step, so that the run ends with one model. With sync.delay
+ * all but the last only send then; what would not arrive before the last step
+ * is not sent. */
 bool plait_sync_due(const struct plait_sync_config *sync, int fragment,
                     int64_t done, int64_t steps);
+
+/* sync->mixing, or where that is not given the published one. */
+double plait_sync_mixing(const struct plait_sync_config *sync);
 
 /* How many all-reduces of the whole model a step makes, on average over a run
  * of `steps`: 1 in mode each. Fragments count as equal parts. */
 double plait_sync_share(const struct plait_sync_config *sync, int64_t steps);
+
+/* Bytes that a weight is when it is sent: 4, 2 or 1. */
+int plait_sync_element(const struct plait_sync_config *sync);
+/* Bytes of a weight in the all-reduce that sends as many as a meeting of so
+ * many replicas. Numbers in fp32 are summed by one; codes are gathered, as no
+ * sum of codes is exact, and each rank receives those of all others. */
+double plait_sync_sent(const struct plait_sync_config *sync, int replicas);
+
+/* How many of a rank's weights there must be room for codes of: some at a time,
+ * or with a delay all. */
+double plait_sync_room(const struct plait_sync_config *sync, double weights);
 
 /* Vectors of as many fp32 numbers as there are weights that a rank keeps for
  * its meetings: the common model, the outer momentum, a correction, ... */

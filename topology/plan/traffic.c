@@ -19,14 +19,15 @@ double plait_traffic_microbatches(const struct plait_job_config *c,
 /* Bytes of gradient and, where shards are gathered, of weight that every
  * parameter sends in a step, as if in all-reduces of them. Sharded gradients
  * are reduced, sharded weights gathered, for each of the `m` micro-batches.
- * Replicas that train apart send differences of weights, which are fp32. */
-static double bytes_per_parameter(const struct plait_job_config *c, double m)
+ * Replicas that train apart send differences of weights. */
+static double bytes_per_parameter(const struct plait_job_config *c,
+                                  const int *size, double m)
 {
-    bool narrow = c->parallel.grad_reduce == PLAIT_GRAD_BF16 &&
-                  !plait_sync_parts(&c->sync);
-    double gradient = narrow ? 2 : 4;
+    double gradient = c->parallel.grad_reduce == PLAIT_GRAD_BF16 ? 2 : 4;
     double weight = plait_precision_size(c->train.precision);
 
+    if (plait_sync_parts(&c->sync))
+        return plait_sync_sent(&c->sync, size[PLAIT_DP]);
     switch (c->parallel.zero) {
     case 0:
         return gradient;
@@ -94,8 +95,8 @@ void plait_traffic_set(struct plait_traffic *t,
         t->calls[PLAIT_EP] =
             layers * plait_model_moe_layers(m) / m->layers * (again ? 6 : 4);
     }
-    t->bytes[PLAIT_DP] =
-        bytes_per_parameter(c, microbatches) * reduced_parameters(m, size);
+    t->bytes[PLAIT_DP] = bytes_per_parameter(c, size, microbatches) *
+                         reduced_parameters(m, size);
     t->calls[PLAIT_DP] = plait_sync_share(&c->sync, c->train.steps);
     t->bytes[PLAIT_PP] = element * tokens * m->hidden /
                          (c->parallel.sequence ? size[PLAIT_TP] : 1);

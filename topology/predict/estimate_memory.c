@@ -372,6 +372,17 @@ static double meeting_bytes(const struct plait_shape *s, double state)
            (learners > 1 ? learners * set : 0);
 }
 
+/* A replica's own codes at a meeting, and those of all. */
+static double code_exchange_bytes(const struct plait_shape *s, double weights)
+{
+    const struct plait_sync_config *sync = &s->c->sync;
+
+    if (sync->gradients == PLAIT_SYNC_FP32)
+        return 0;
+    return (1 + s->dp) * plait_sync_element(sync) *
+           plait_sync_room(sync, weights);
+}
+
 /* What the arena would save if tokens were sure to spread evenly. */
 static double uneven_bytes(const struct plait_shape *s,
                            const struct plait_rank_sizes *z, int rank,
@@ -427,6 +438,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     memory->optimizer = away ? 0 : state * w.parts;
     memory->optimizer +=
         meeting_bytes(s, state) * w.parts + peak_bytes(s, rank);
+    memory->optimizer += code_exchange_bytes(s, w.parts);
     memory->optimizer += image ? plait_shape_image_uneven_bytes(s, rank)
                                : plait_shape_uneven_bytes(s, rank);
     memory->activations =

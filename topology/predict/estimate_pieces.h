@@ -87,8 +87,9 @@ double plait_pieces_bucket_bytes(const struct plait_shape *shape);
 double plait_pieces_buckets(const struct plait_shape *shape, double bytes,
                             int blocks);
 /* Where replicas train apart: the seconds of the sum inside a replica (over cp)
- * and of a step's share of a meeting. */
+ * and of a step's share of a meeting. *hidden: those behind the computing of
+ * the steps of sync.delay, which do not count in it. */
 double plait_pieces_meeting(const struct plait_shape *shape,
-                            const struct plait_pieces *pieces);
+                            const struct plait_pieces *pieces, double *hidden);
 
 #endif

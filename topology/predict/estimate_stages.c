@@ -86,6 +86,7 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
     struct plait_estimate checked;
     struct plait_shape s;
     struct plait_pieces p;
+    double hidden;
 
     if (plait_is_image_model(&config->model)) {
         errno = EINVAL;
@@ -114,7 +115,7 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
     if (config->parallel.zero == 1 || config->parallel.zero == 2)
         r->gather_updated = gather_updated(&s, &p);
     else if (plait_sync_parts(&config->sync)) /* replicas meet after it */
-        r->gather_updated = plait_pieces_meeting(&s, &p);
+        r->gather_updated = plait_pieces_meeting(&s, &p, &hidden);
     wait_for_slowest(r, times,
                      checked.crowded * checked.step_s /
                          (checked.step_s - checked.straggler_s));

@@ -142,20 +142,26 @@ static void set_sharded(const struct plait_shape *s,
 }
 
 double plait_pieces_meeting(const struct plait_shape *s,
-                            const struct plait_pieces *p)
+                            const struct plait_pieces *p, double *hidden)
 {
-    double average = plait_model_parameters(s->m) / s->tp / s->pp;
-    double bytes =
-        p->traffic.bytes[PLAIT_DP] / average * plait_work_fullest_weights(s);
+    const struct plait_sync_config *sync = &s->c->sync;
+    double weights = plait_work_fullest_weights(s);
+    double part = weights / plait_sync_fragments(sync), one, away;
+    double times = p->traffic.calls[PLAIT_DP] * plait_sync_fragments(sync);
+    double step = s->microbatches * plait_shape_layers(s, s->longest) *
+                  (plait_pieces_forward(p) + plait_pieces_backward(p));
     double bandwidth = s->gpu->nic_bw, alpha = s->gpu->nic_alpha;
 
     if ((double)s->tp * s->cp * s->dp <= s->gpu->domain) {
         bandwidth = s->gpu->link_bw;
         alpha = s->gpu->link_alpha;
     }
-    return plait_cost_allreduce(s->cp, bytes, alpha, bandwidth) +
-           p->traffic.calls[PLAIT_DP] *
-               plait_cost_allreduce(s->dp, bytes, alpha, bandwidth);
+    one = plait_cost_allreduce(s->dp, plait_sync_sent(sync, (int)s->dp) * part,
+                               alpha, bandwidth);
+    away = fmin(one, sync->delay * step);
+    *hidden = times * away;
+    return plait_cost_allreduce(s->cp, 4 * weights, alpha, bandwidth) +
+           times * (one - away);
 }
 
 /* The hidden traffic of a micro-batch, or of the last one, in a chunk. While
@@ -175,7 +181,7 @@ static void set_data_parallel(const struct plait_shape *s,
     struct beside b = {.slows = plait_pieces_beside(s)};
 
     if (plait_sync_parts(&s->c->sync))
-        b.left = plait_pieces_meeting(s, p);
+        b.left = plait_pieces_meeting(s, p, &b.hidden);
     else
         set_sharded(s, p, layers, &b);
     e->axis_s[PLAIT_DP] = b.left + p->tied;
