@@ -4,7 +4,8 @@
 The validation loss after the same text, and the bytes that it took. Four
 processes train a small GPT-2 on the King James Bible, three seeds each. Lin
 et al. (arXiv 1808.07217) compare local SGD with the huge batch that
-communicates as seldom.
+communicates as seldom. Then DiLoCo in fragments, with a delay and in fewer
+bits (Douillard et al., arXiv 2501.18512), of one seed.
 """
 import math
 
@@ -44,6 +45,23 @@ def methods(steps):
     }
 
 
+STREAMING = {
+    "fragments 2": {"fragments": 2},
+    "fragments 2, delay 2": {"fragments": 2, "delay": 2},
+    "fragments 2, delay 5": {"fragments": 2, "delay": 5},
+    "fp8": {"gradients": "fp8"},
+    "fragments 2, delay 5, fp8":
+        {"fragments": 2, "delay": 5, "gradients": "fp8"},
+}
+
+
+def streaming(steps):
+    """The same for DiLoCo with more keys of sync."""
+    *rest, keys = methods(steps)["DiLoCo"]
+    return {name: (*rest, {**keys, **sync(**more)})
+            for name, more in STREAMING.items()}
+
+
 def config(data, method, seed):
     steps, batch, rate, keys = method
     return {**MODEL, **data, **keys, "train.steps": steps,
@@ -65,6 +83,28 @@ def check(rows, steps):
                       "meetings")
 
 
+def check_streaming(rows):
+    """What is gathered: of n replicas n - 1 times the bytes of a weight, where
+    a sum in fp32 sends 8 (n - 1) / n."""
+    sent = {name: n for name, _, n in rows}
+    for name, of, share in (("fp8", "DiLoCo", RANKS / 8),
+                            ("fragments 2, delay 5", "fragments 2", 1),
+                            ("fragments 2, delay 5, fp8", "fragments 2",
+                             RANKS / 8)):
+        if sent[name] != share * sent[of]:
+            raise Failure(f"{name}: {sent[name]} bytes are not {share:g} times "
+                          f"those of {of}")
+
+
+def show_streaming(rows):
+    print()
+    print(table(
+        ("DiLoCo with, of seed 1", "validation loss", "MB sent by a rank"),
+        [(name if name in STREAMING else "nothing more", f"{losses[0]:.4f}",
+          f"{sent / 1e6:.1f}")
+         for name, losses, sent in rows]))
+
+
 def show(study, rows):
     print(table(
         ("method", "validation loss", "least, most", "MB sent by a rank",
@@ -84,11 +124,15 @@ def run(study):
     data = study.bible()
     steps = 64 if study.quick else STEPS
     rows = []
-    for name, method in methods(steps).items():
-        out = study.train_all([config(data, method, seed)
-                               for seed in study.seeds], RANKS)
+    for name, method in {**methods(steps), **streaming(steps)}.items():
+        seeds = study.seeds[:1] if name in STREAMING else study.seeds
+        out = study.train_all([config(data, method, seed) for seed in seeds],
+                              RANKS)
         losses = [last(metrics, "val_loss") for metrics in out]
         rows.append((name, losses, bytes_sent(out[0])))
         study.say(f"{name}: {mean(losses):.4f}, {rows[-1][2]} bytes")
+    many = len(methods(steps))
     check(rows, steps)
-    show(study, rows)
+    show(study, rows[:many])
+    check_streaming(rows[many - 1:])
+    show_streaming(rows[many - 1:])
