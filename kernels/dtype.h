@@ -94,23 +94,8 @@ static inline uint16_t plait_fp16_of_f32(float x)
     return plait_fp16_exact(plait_f32_of_bits(u & ~UINT32_C(0x1fff)), sign);
 }
 
-static inline uint16_t plait_fp16_of_f32_random(float x, uint32_t random)
-{
-    uint32_t u = plait_bits_of_f32(x);
-    uint16_t sign = u >> 16 & 0x8000;
-    float magnitude = plait_f32_of_bits(u & 0x7fffffff);
-
-    if (x != x || x - x != 0)
-        return plait_fp16_of_f32(x);
-    if (magnitude < 0x1p-14f)
-        return sign | (uint16_t)(magnitude * 0x1p24f +
-                                 (float)(random & 0xffff) * 0x1p-16f);
-    u = (u & 0x7fffffff) + (random & 0x1fff);
-    return plait_fp16_exact(plait_f32_of_bits(u & ~UINT32_C(0x1fff)), sign);
-}
-
-/* The random bits of element `i` of a stochastically rounded store: the
- * finaliser of splitmix64 (Steele, Lea, Flood 2014) over seed + i. */
+/* Random bits by number: the finaliser of splitmix64 (Steele, Lea, Flood 2014)
+ * over seed + i. */
 static inline uint32_t plait_rounding_bits(uint64_t seed, uint64_t i)
 {
     uint64_t z = (seed + i) * UINT64_C(0x9e3779b97f4a7c15);

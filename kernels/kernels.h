@@ -414,15 +414,25 @@ enum plait_update_rule {
     PLAIT_UPDATE_DIRECTION
 };
 
+/* Where a run begins in its tensor, of which this rank has a shard. */
+struct plait_origin {
+    uint64_t tensor;    /* a number of its own for each tensor of the model */
+    size_t row, column; /* of the shard's first element, in the tensor */
+    size_t columns;     /* of the shard */
+    size_t first;       /* the run's first element, in the shard */
+};
+
 /* A run: n elements of one tensor, or of neighbouring tensors that are updated
  * alike. */
 struct plait_update_run {
-    float *master;
-    float *state[2]; /* s0, s1; NULL where the rule has none */
+    float *master;  /* NULL: weight, of bf16, is read and written instead */
+    void *state[2]; /* s0, s1, of the update's `states`; NULL where the rule has
+                     * none */
+    struct plait_origin origin; /* only where something is rounded
+                                 * stochastically */
     const float *grad;
     void *weight; /* [n] of T; NULL or master: only master is stored */
     size_t n;
-    uint64_t first; /* index for stochastic rounding, see plait_update */
     float weight_decay;
     const float *factor; /* f, one number of device memory; NULL: 1 */
     double *sums;        /* [2] for update_sums(), device memory */
@@ -438,20 +448,27 @@ struct plait_update_now {
 };
 
 /* One update of runs of elements, which must not overlap. The new value is also
- * stored to weight, rounded to nearest, or stochastically if `stochastic`:
- * element i of a run draws from seed + first + i, so that the result does not
- * depend on where a shard begins. grad_scale is read from device memory so that
- * clipping needs no transfer to the host; NULL means 1. If it is NaN or
- * infinite, update() and update_sums() do nothing. `now` (NULL: not used) takes
- * the place of lr, mix and step. */
+ * stored to weight, rounded to nearest, or stochastically if `random_weights`.
+ * grad_scale is read from device memory so that clipping needs no transfer to
+ * the host; NULL means 1. If it is NaN or infinite, update() and update_sums()
+ * do nothing. `now` (NULL: not used) takes the place of lr, mix and step.
+ *
+ * States of bf16 are widened, updated and used as fp32, and only what is kept
+ * is rounded; but LAMB, whose sums come before, takes its direction from what
+ * was kept, and its factor from the same before it was rounded. What is rounded
+ * stochastically draws from seed and the run's origin (rounding.h), so that the
+ * result does not depend on where a shard begins. */
 struct plait_update {
     enum plait_update_rule rule;
-    enum plait_dtype type; /* T, of the runs' weights */
+    enum plait_dtype type;   /* T, of the runs' weights */
+    enum plait_dtype states; /* of their states: PLAIT_F32 or PLAIT_BF16_T */
+    /* Whether states or weights that are bf16 are rounded stochastically, not
+     * to nearest. update8() takes no random_weights. */
+    int random_states, random_weights;
     float lr, beta1, beta2, eps, momentum, mix;
     int nesterov;
     int64_t step; /* t, from 1 */
     const float *grad_scale;
-    int stochastic;
     uint64_t seed;
     const struct plait_update_now *now; /* device memory */
 };
@@ -466,7 +483,6 @@ struct plait_update8_run {
     const float *grad;
     void *weight; /* this and the rest: as in plait_update_run */
     size_t n;
-    uint64_t first;
     float weight_decay;
 };
 

@@ -2,7 +2,9 @@
 #include <math.h>
 #include <omp.h>
 
+#include "kernels/cpu/dropout.h"
 #include "kernels/cpu/update.h"
+#include "kernels/rounding.h"
 
 /* Updates of weights by their gradients, and the sums that come before. */
 
@@ -29,20 +31,98 @@ struct run_step {
     const struct cpu_step *s;
     const struct plait_update_run *r;
     float factor; /* the run's */
+    /* What is rounded stochastically, by this row of the tensor; column: the
+     * one of the run's first element, were it in the same row. */
+    int states, weights;
+    struct plait_rounding_row row;
+    uint32_t column;
 };
 
-/* Computes and stores the new s0 and s1 of ADAMW and LAMB. */
-INLINE void step_moments(const struct cpu_step *s,
-                         const struct plait_update_run *r, size_t i, size_t n,
-                         vec *m, vec *v)
+INLINE struct run_step begin_run(const struct cpu_step *s,
+                                 const struct plait_update_run *r)
 {
-    const struct plait_update *p = s->p;
-    vec g = load(r->grad, i, n) * s->scale;
+    return (struct run_step){
+        .s = s,
+        .r = r,
+        .factor = r->factor != NULL ? *r->factor : 1,
+        .states = s->p->states == PLAIT_BF16_T && s->p->random_states,
+        .weights = s->p->type == PLAIT_BF16_T && s->p->random_weights};
+}
 
-    *m = p->beta1 * load(r->state[0], i, n) + (1 - p->beta1) * g;
-    *v = p->beta2 * load(r->state[1], i, n) + (1 - p->beta2) * g * g;
-    store(r->state[0], i, n, *m);
-    store(r->state[1], i, n, *v);
+/* Enters the row of element i; where it ends, or `end`. */
+INLINE size_t enter_row(struct run_step *of, size_t i, size_t end)
+{
+    const struct plait_origin *o = &of->r->origin;
+    size_t at = o->first + i, left;
+
+    if (!of->states && !of->weights)
+        return end;
+    left = o->columns - at % o->columns;
+    of->row = plait_rounding_row(of->s->seed, o, at / o->columns);
+    of->column = (uint32_t)(o->column + at % o->columns - i);
+    return left < end - i ? i + left : end;
+}
+
+INLINE vec load_state(struct run_step of, int k, size_t i, size_t n)
+{
+    return of.s->p->states == PLAIT_F32
+               ? load(of.r->state[k], i, n)
+               : vec_load(PLAIT_BF16_T, of.r->state[k], i, n);
+}
+
+/* plait_bf16_of_f32_random() of x. */
+INLINE hvec round_randomly(vec x, uvec word)
+{
+    uvec u = (uvec)x, finite = (uvec)(x - x == 0), nan = (uvec)(x != x);
+
+    u += word & 0xffff & finite;
+    return vec_narrow((u | (nan & 0x400000)) >> 16);
+}
+
+INLINE void store_state(struct run_step of, int k, size_t i, size_t n, vec x)
+{
+    uvec word;
+
+    if (of.s->p->states == PLAIT_F32) {
+        store(of.r->state[k], i, n, x);
+    } else if (!of.states) {
+        vec_store(PLAIT_BF16_T, of.r->state[k], i, n, x);
+    } else {
+        word = vec_drop_word(of.row.states, of.column + (uint32_t)i);
+        hvec_store((uint16_t *)of.r->state[k] + i, n,
+                   round_randomly(x, k ? word >> 16 : word));
+    }
+}
+
+/* The master weights, or those that have none. */
+INLINE vec load_weights(enum plait_dtype type, const struct plait_update_run *r,
+                        size_t i, size_t n)
+{
+    return r->master != NULL ? load(r->master, i, n)
+                             : vec_load(type, r->weight, i, n);
+}
+
+INLINE void store_low(enum plait_dtype type, struct run_step of, size_t i,
+                      size_t n, vec x)
+{
+    if (type != PLAIT_BF16_T || !of.weights)
+        store_weight(type, of.r->weight, i, n, x);
+    else
+        hvec_store((uint16_t *)of.r->weight + i, n,
+                   round_randomly(x, vec_drop_word(of.row.weights,
+                                                   of.column + (uint32_t)i)));
+}
+
+/* Computes and stores the new s0 and s1 of ADAMW and LAMB. */
+INLINE void step_moments(struct run_step of, size_t i, size_t n, vec *m, vec *v)
+{
+    const struct plait_update *p = of.s->p;
+    vec g = load(of.r->grad, i, n) * of.s->scale;
+
+    *m = p->beta1 * load_state(of, 0, i, n) + (1 - p->beta1) * g;
+    *v = p->beta2 * load_state(of, 1, i, n) + (1 - p->beta2) * g * g;
+    store_state(of, 0, i, n, *m);
+    store_state(of, 1, i, n, *v);
 }
 
 INLINE vec adam_direction(const struct cpu_step *s, float decay, vec w, vec m,
@@ -53,28 +133,25 @@ INLINE vec adam_direction(const struct cpu_step *s, float decay, vec w, vec m,
 }
 
 /* What SGD and LARS subtract from w; d enters the momentum. */
-INLINE vec step_momentum(const struct cpu_step *s,
-                         const struct plait_update_run *r, size_t i, size_t n,
-                         vec d)
+INLINE vec step_momentum(struct run_step of, size_t i, size_t n, vec d)
 {
-    float momentum = s->p->momentum;
+    float momentum = of.s->p->momentum;
     vec m;
 
-    if (r->state[0] == NULL)
+    if (of.r->state[0] == NULL)
         return d;
-    m = momentum * load(r->state[0], i, n) + d;
-    store(r->state[0], i, n, m);
-    return s->p->nesterov ? d + momentum * m : m;
+    m = momentum * load_state(of, 0, i, n) + d;
+    store_state(of, 0, i, n, m);
+    return of.s->p->nesterov ? d + momentum * m : m;
 }
 
 /* What LION subtracts from w, without rate and weight decay. */
-INLINE vec step_lion(const struct cpu_step *s, const struct plait_update_run *r,
-                     size_t i, size_t n, vec g)
+INLINE vec step_lion(struct run_step of, size_t i, size_t n, vec g)
 {
-    const struct plait_update *p = s->p;
-    vec m = load(r->state[0], i, n);
+    const struct plait_update *p = of.s->p;
+    vec m = load_state(of, 0, i, n);
 
-    store(r->state[0], i, n, p->beta2 * m + (1 - p->beta2) * g);
+    store_state(of, 0, i, n, p->beta2 * m + (1 - p->beta2) * g);
     return sign(p->beta1 * m + (1 - p->beta1) * g);
 }
 
@@ -85,84 +162,89 @@ INLINE vec point_of(const struct cpu_step *s, vec x, vec lead)
 }
 
 /* Computes and stores the new s0 and s1 of SCHEDULEFREE; the new x. */
-INLINE vec step_average(const struct cpu_step *s,
-                        const struct plait_update_run *r, size_t i, size_t n,
-                        vec x)
+INLINE vec step_average(struct run_step of, size_t i, size_t n, vec x)
 {
+    const struct cpu_step *s = of.s;
+    const struct plait_update_run *r = of.r;
     const struct plait_update *p = s->p;
-    vec g = load(r->grad, i, n) * s->scale, d = load(r->state[0], i, n);
-    vec v = p->beta2 * load(r->state[1], i, n) + (1 - p->beta2) * g * g;
+    vec g = load(r->grad, i, n) * s->scale, d = load_state(of, 0, i, n);
+    vec v = p->beta2 * load_state(of, 1, i, n) + (1 - p->beta2) * g * g;
     vec u = g / (vec_sqrt(v) * s->correct2 + p->eps) +
             r->weight_decay * point_of(s, x, d);
 
     d -= s->lr * u;
-    store(r->state[0], i, n, d - s->mix * d);
-    store(r->state[1], i, n, v);
+    store_state(of, 0, i, n, d - s->mix * d);
+    store_state(of, 1, i, n, v);
     return x + s->mix * d;
 }
 
 /* The new weights. */
 INLINE vec step_weights(enum plait_update_rule rule, struct run_step of,
-                        size_t i, size_t n)
+                        size_t i, size_t n, vec w)
 {
     const struct cpu_step *s = of.s;
     const struct plait_update_run *r = of.r;
     float f = of.factor, decay = r->weight_decay;
-    vec w = load(r->master, i, n), g, m, v;
+    vec g, m, v;
 
     if (rule == PLAIT_UPDATE_ADAMW) {
-        step_moments(s, r, i, n, &m, &v);
+        step_moments(of, i, n, &m, &v);
         return w - s->lr * adam_direction(s, decay, w, m, v);
     }
     if (rule == PLAIT_UPDATE_LAMB) {
-        m = load(r->state[0], i, n);
-        v = load(r->state[1], i, n);
+        m = load_state(of, 0, i, n);
+        v = load_state(of, 1, i, n);
         return w - s->lr * f * adam_direction(s, decay, w, m, v);
     }
     if (rule == PLAIT_UPDATE_SCHEDULEFREE)
-        return step_average(s, r, i, n, w);
+        return step_average(of, i, n, w);
     if (rule == PLAIT_UPDATE_LEAD)
         return w;
     g = load(r->grad, i, n) * s->scale;
     if (rule == PLAIT_UPDATE_LION)
-        return w - s->lr * (step_lion(s, r, i, n, g) + decay * w);
+        return w - s->lr * (step_lion(of, i, n, g) + decay * w);
     if (rule == PLAIT_UPDATE_NOVOGRAD) {
-        m = s->p->beta1 * load(r->state[0], i, n) + (f * g + decay * w);
-        store(r->state[0], i, n, m);
+        m = s->p->beta1 * load_state(of, 0, i, n) + (f * g + decay * w);
+        store_state(of, 0, i, n, m);
         return w - s->lr * m;
     }
     if (rule == PLAIT_UPDATE_DIRECTION)
         return w - s->lr * (f * g + decay * w);
     g = f * (g + decay * w);
     if (rule == PLAIT_UPDATE_LARS)
-        return w - step_momentum(s, r, i, n, s->lr * g);
-    return w - s->lr * step_momentum(s, r, i, n, g);
+        return w - step_momentum(of, i, n, s->lr * g);
+    return w - s->lr * step_momentum(of, i, n, g);
 }
 
 INLINE void update_part(enum plait_update_rule rule, enum plait_dtype type,
                         struct run_step of, size_t i, size_t n)
 {
     const struct plait_update_run *r = of.r;
-    vec w = step_weights(rule, of, i, n);
+    vec w = step_weights(rule, of, i, n, load_weights(type, r, i, n));
 
-    store(r->master, i, n, w);
+    if (r->master != NULL)
+        store(r->master, i, n, w);
     if (rule == PLAIT_UPDATE_SCHEDULEFREE || rule == PLAIT_UPDATE_LEAD)
-        w = point_of(of.s, w, load(r->state[0], i, n));
+        w = point_of(of.s, w, load_state(of, 0, i, n));
     if (r->weight != NULL && r->weight != r->master)
-        store_weight(type, of.s, (struct cpu_weight){r->weight, r->first}, i, n,
-                     w);
+        store_low(type, of, i, n, w);
 }
 
 INLINE void update_span(enum plait_update_rule rule, enum plait_dtype type,
                         const struct cpu_step *s,
                         const struct plait_update_run *r, size_t i, size_t end)
 {
-    struct run_step of = {s, r, r->factor != NULL ? *r->factor : 1};
+    struct run_step of = begin_run(s, r);
 
-    for (; i + VLEN <= end; i += VLEN)
-        update_part(rule, type, of, i, VLEN);
-    if (i < end)
-        update_part(rule, type, of, i, end - i);
+    while (i < end) {
+        size_t next = enter_row(&of, i, end);
+
+        for (; i + VLEN <= next; i += VLEN)
+            update_part(rule, type, of, i, VLEN);
+        if (i < next)
+            update_part(rule, type, of, i, next - i);
+        i = next;
+    }
 }
 
 typedef void span_fn(enum plait_dtype type, const struct cpu_step *s,
@@ -278,15 +360,17 @@ struct lane_sums {
     dvec w, x;
 };
 
-INLINE void add_squares(enum plait_update_rule rule, const struct cpu_step *s,
-                        const struct plait_update_run *r, size_t i, size_t n,
-                        struct lane_sums *sums)
+INLINE void add_squares(enum plait_update_rule rule, struct run_step of,
+                        size_t i, size_t n, struct lane_sums *sums)
 {
-    vec w = load(r->master, i, n), x, m, v;
+    const struct plait_update_run *r = of.r;
+    vec x, m, v;
+    vec w = of.s->p->type == PLAIT_BF16_T ? load_weights(PLAIT_BF16_T, r, i, n)
+                                          : load_weights(PLAIT_FP16_T, r, i, n);
 
     if (rule == PLAIT_UPDATE_LAMB) {
-        step_moments(s, r, i, n, &m, &v);
-        x = adam_direction(s, r->weight_decay, w, m, v);
+        step_moments(of, i, n, &m, &v);
+        x = adam_direction(of.s, r->weight_decay, w, m, v);
     } else {
         x = load(r->grad, i, n);
     }
@@ -300,11 +384,17 @@ INLINE struct sums sum_span(enum plait_update_rule rule,
                             size_t end)
 {
     struct lane_sums sums = {{0}, {0}};
+    struct run_step of = begin_run(s, r);
 
-    for (; i + VLEN <= end; i += VLEN)
-        add_squares(rule, s, r, i, VLEN, &sums);
-    if (i < end)
-        add_squares(rule, s, r, i, end - i, &sums);
+    while (i < end) {
+        size_t next = enter_row(&of, i, end);
+
+        for (; i + VLEN <= next; i += VLEN)
+            add_squares(rule, of, i, VLEN, &sums);
+        if (i < next)
+            add_squares(rule, of, i, next - i, &sums);
+        i = next;
+    }
     return (struct sums){dvec_sum(&sums.w), dvec_sum(&sums.x)};
 }
 

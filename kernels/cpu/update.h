@@ -39,46 +39,21 @@ static inline struct cpu_step step_of(const struct plait_update *p)
     return s;
 }
 
-static inline void store_random(enum plait_dtype type, void *weight, size_t i,
-                                size_t n, vec x, uint64_t seed)
-{
-    uint16_t *h = (uint16_t *)weight + i;
-
-    for (size_t k = 0; k < n; k++) {
-        uint32_t random = plait_rounding_bits(seed, i + k);
-
-        h[k] = type == PLAIT_BF16_T ? plait_bf16_of_f32_random(x[k], random)
-                                    : plait_fp16_of_f32_random(x[k], random);
-    }
-}
-
-/* A run's weights; `first` as in the run. */
-struct cpu_weight {
-    void *weight;
-    uint64_t first;
-};
-
-/* Stores elements i .. i+n-1 of a run's weights. They
- * are read next in the following forward: streaming stores keep them from
- * evicting what the step still needs from the caches. */
-INLINE void store_weight(enum plait_dtype type, const struct cpu_step *s,
-                         struct cpu_weight of, size_t i, size_t n, vec x)
+/* Stores elements i .. i+n-1 of a run's weights. They are read next in the
+ * following forward: streaming stores keep them from evicting what the step
+ * still needs from the caches. */
+INLINE void store_weight(enum plait_dtype type, void *weight, size_t i,
+                         size_t n, vec x)
 {
 #if defined(__AVX512BF16__)
-    uint16_t *to = (uint16_t *)of.weight + i;
-#endif
+    uint16_t *to = (uint16_t *)weight + i;
 
-    if (s->p->stochastic && type != PLAIT_F32) {
-        store_random(type, of.weight, i, n, x, s->seed + of.first);
-        return;
-    }
-#if defined(__AVX512BF16__)
     if (type == PLAIT_BF16_T && n == VLEN && (uintptr_t)to % 32 == 0) {
         _mm256_stream_si256((__m256i *)(void *)to, (__m256i)vec_to_bf16(x));
         return;
     }
 #endif
-    vec_store(type, of.weight, i, n, x);
+    vec_store(type, weight, i, n, x);
 }
 
 #endif

@@ -241,8 +241,7 @@ INLINE void step_numbers(enum plait_dtype type, const struct cpu_step *s,
     vec_store(PLAIT_F32, b->v, i, VLEN, v);
     vec_store(PLAIT_F32, r->master, at, n, w);
     if (r->weight != NULL && r->weight != r->master)
-        store_weight(type, s, (struct cpu_weight){r->weight, r->first}, at, n,
-                     w);
+        store_weight(type, r->weight, at, n, w);
 }
 
 /* All n elements of a block. */

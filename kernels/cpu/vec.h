@@ -212,6 +212,20 @@ INLINE vec vec_of_bf16(hvec h)
 #endif
 }
 
+/* The low halves of the lanes, which are all that is not 0. */
+INLINE hvec vec_narrow(uvec u)
+{
+#if defined(__AVX512F__) /* compilers would take more instructions */
+    return (hvec)_mm512_cvtepi32_epi16((__m512i)u);
+#elif defined(__AVX2__)
+    __m256i two = _mm256_packus_epi32((__m256i)u, (__m256i)u);
+
+    return (hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(two, 0x08));
+#else
+    return __builtin_convertvector(u, hvec);
+#endif
+}
+
 /* To nearest, ties to even. fp32 subnormals may become 0, as in the processor's
  * own conversion. */
 INLINE hvec vec_to_bf16(vec x)
@@ -223,15 +237,7 @@ INLINE hvec vec_to_bf16(vec x)
     uvec nan = (uvec)(x != x);
 
     u = (nan & (u >> 16 | 0x40)) | (~nan & rounded);
-#if defined(__AVX512F__) /* compilers would take more instructions */
-    return (hvec)_mm512_cvtepi32_epi16((__m512i)u);
-#elif defined(__AVX2__)
-    __m256i two = _mm256_packus_epi32((__m256i)u, (__m256i)u);
-
-    return (hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(two, 0x08));
-#else
-    return __builtin_convertvector(u, hvec);
-#endif
+    return vec_narrow(u);
 #endif
 }
 
@@ -350,9 +356,16 @@ INLINE vec vec_load(enum plait_dtype type, const void *p, size_t i, size_t n)
     return type == PLAIT_BF16_T ? vec_of_bf16(h) : vec_of_fp16(h);
 }
 
+INLINE void hvec_store(uint16_t *p, size_t n, hvec h)
+{
+    if (n == VLEN)
+        memcpy(p, &h, sizeof(h));
+    else
+        hvec_store_part(p, &h, n);
+}
+
 INLINE void vec_store(enum plait_dtype type, void *p, size_t i, size_t n, vec x)
 {
-    hvec h;
 
     if (type == PLAIT_F32) {
         if (n == VLEN)
@@ -361,11 +374,8 @@ INLINE void vec_store(enum plait_dtype type, void *p, size_t i, size_t n, vec x)
             vec_store_part((float *)p + i, &x, n);
         return;
     }
-    h = type == PLAIT_BF16_T ? vec_to_bf16(x) : vec_to_fp16(x);
-    if (n == VLEN)
-        memcpy((uint16_t *)p + i, &h, sizeof(h));
-    else
-        hvec_store_part((uint16_t *)p + i, &h, n);
+    hvec_store((uint16_t *)p + i, n,
+               type == PLAIT_BF16_T ? vec_to_bf16(x) : vec_to_fp16(x));
 }
 
 /* x as it reads back after a store. */

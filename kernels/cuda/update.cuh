@@ -25,25 +25,12 @@ struct rates {
     float correct1, correct2, scale, decay, f;
 };
 
-/* The random bits of element i: the same as in kernels/dtype.h, so that all
- * implementations round alike (splitmix64; Steele, Lea, Flood 2014). */
-static __device__ inline uint32_t rounding_bits(uint64_t seed, uint64_t i)
-{
-    uint64_t z = (seed + i) * 0x9e3779b97f4a7c15ull;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return (uint32_t)((z ^ z >> 31) >> 32);
-}
-
-/* Rounds away from zero with the probability that the dropped bits stand
- * for. */
+/* Rounds away from zero with the probability that the dropped bits stand for,
+ * of bf16; other types to nearest. */
 template <typename T>
-static __device__ inline T round_randomly(float x, uint32_t random);
-
-template <> __device__ inline float round_randomly<float>(float x, uint32_t)
+static __device__ inline T round_randomly(float x, uint32_t)
 {
-    return x;
+    return from_float<T>(x);
 }
 
 template <>
@@ -55,26 +42,6 @@ __device__ inline bf16 round_randomly<bf16>(float x, uint32_t random)
         return from_float<bf16>(x);
     return __ushort_as_bfloat16(
         (unsigned short)((u + (random & 0xffff)) >> 16));
-}
-
-template <>
-__device__ inline fp16 round_randomly<fp16>(float x, uint32_t random)
-{
-    uint32_t u = __float_as_uint(x) & 0x7fffffff;
-    float magnitude = __uint_as_float(u);
-    fp16 h;
-
-    if (!isfinite(x))
-        return from_float<fp16>(x);
-    /* Subnormal numbers are multiples of 2^-24. */
-    if (magnitude < 6.103515625e-05f)
-        h = __ushort_as_half(
-            (unsigned short)(magnitude * 16777216.0f +
-                             (float)(random & 0xffff) * 1.52587890625e-05f));
-    else
-        h = __float2half_rn(
-            __uint_as_float((u + (random & 0x1fff)) & ~0x1fffu));
-    return x < 0 ? __hneg(h) : h;
 }
 
 /* The run that block number `block` of the launch belongs to. */

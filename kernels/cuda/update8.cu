@@ -16,7 +16,6 @@ struct update8_step {
         const float *grad;
         void *weight;
         size_t n;
-        uint64_t first;
         float decay;
         unsigned block; /* number of its first block */
     } run[update8_runs];
@@ -41,7 +40,7 @@ static __device__ inline float block_largest(float x, float *shared)
 }
 
 /* Each block updates one block of PLAIT_MAP_BLOCK elements, one per thread. */
-template <typename T, bool random>
+template <typename T>
 static __global__ void update8_kernel(struct update8_step p)
 {
     __shared__ float shared[PLAIT_MAP_BLOCK / 32];
@@ -50,7 +49,6 @@ static __global__ void update8_kernel(struct update8_step p)
     struct rates s = rates_of(p.numbers, r.decay, NULL, true);
     size_t block = blockIdx.x - r.block;
     size_t i = block * PLAIT_MAP_BLOCK + threadIdx.x;
-    uint64_t seed = seed_of(p.numbers) + r.first;
     bool inside = i < r.n;
     float m = 0, v = 0, w;
 
@@ -63,9 +61,7 @@ static __global__ void update8_kernel(struct update8_step p)
         step_element<PLAIT_UPDATE_ADAMW>(s, w, m, v, r.grad[i]);
         r.master[i] = w;
         if (r.weight != NULL)
-            ((T *)r.weight)[i] =
-                random ? round_randomly<T>(w, rounding_bits(seed, i))
-                       : from_float<T>(w);
+            ((T *)r.weight)[i] = from_float<T>(w);
     }
 
     float high = block_largest(m, shared), low = -block_largest(-m, shared);
@@ -106,7 +102,6 @@ static int take_runs8(struct update8_step *s,
         to.grad = r->grad;
         to.weight = r->weight == r->master ? NULL : r->weight;
         to.n = r->n;
-        to.first = r->first;
         to.decay = r->weight_decay;
         to.block = *blocks;
         *blocks += (unsigned)ceil_div(r->n, PLAIT_MAP_BLOCK);
@@ -132,12 +127,7 @@ static int update8(struct plait_queue *q, const struct plait_update *p,
         for_type(p->type, [&](auto zero) {
             typedef decltype(zero) T;
 
-            if (p->stochastic)
-                update8_kernel<T, true>
-                    <<<blocks, PLAIT_MAP_BLOCK, 0, q->stream>>>(s);
-            else
-                update8_kernel<T, false>
-                    <<<blocks, PLAIT_MAP_BLOCK, 0, q->stream>>>(s);
+            update8_kernel<T><<<blocks, PLAIT_MAP_BLOCK, 0, q->stream>>>(s);
         });
     }
     return cuda_leave(q, "update8");

@@ -4,20 +4,21 @@
 
 #include "kernels/dynamic_map.h"
 #include "kernels/ref/ref.h"
+#include "kernels/rounding.h"
+
+static uint64_t seed_of(const struct plait_update *p)
+{
+    return p->seed + (p->now != NULL ? p->now->seed : 0);
+}
 
 static void store_weight(const struct plait_update *p,
                          const struct plait_update_run *r, size_t i, float x)
 {
-    uint64_t seed = p->seed + (p->now != NULL ? p->now->seed : 0);
-    uint32_t random = plait_rounding_bits(seed + r->first, i);
-    enum plait_dtype type = p->type;
-
-    if (!p->stochastic || type == PLAIT_F32)
-        ref_put(type, r->weight, i, x);
-    else if (type == PLAIT_BF16_T)
-        ((uint16_t *)r->weight)[i] = plait_bf16_of_f32_random(x, random);
+    if (p->random_weights && p->type == PLAIT_BF16_T)
+        ((uint16_t *)r->weight)[i] = plait_bf16_of_f32_random(
+            x, plait_rounding_words_of(seed_of(p), &r->origin, i).weight);
     else
-        ((uint16_t *)r->weight)[i] = plait_fp16_of_f32_random(x, random);
+        ref_put(p->type, r->weight, i, x);
 }
 
 /* The rates of this step, from p. */
@@ -131,14 +132,17 @@ static void step_element(const struct plait_update *p, const struct rates *s,
     }
 }
 
-static struct element load_element(const struct plait_update_run *r, double g,
+static struct element load_element(const struct plait_update *p,
+                                   const struct plait_update_run *r, double g,
                                    size_t i)
 {
-    struct element e = {.w = r->master[i], .g = g};
+    struct element e = {.w = r->master != NULL ? (double)r->master[i]
+                                               : ref_get(p->type, r->weight, i),
+                        .g = g};
 
     for (int k = 0; k < 2; k++)
         if (r->state[k] != NULL)
-            e.s[k] = r->state[k][i];
+            e.s[k] = ref_get(p->states, r->state[k], i);
     return e;
 }
 
@@ -146,17 +150,28 @@ static struct element load_element(const struct plait_update_run *r, double g,
 static double rounded_point(const struct plait_update *p,
                             const struct plait_update_run *r, size_t i)
 {
-    struct element e = load_element(r, 0, i);
+    struct element e = load_element(p, r, 0, i);
 
     return point_of(p, &e);
 }
 
-static void store_states(const struct plait_update_run *r,
+static void store_states(const struct plait_update *p,
+                         const struct plait_update_run *r,
                          const struct element *e, size_t i)
 {
-    for (int k = 0; k < 2; k++)
-        if (r->state[k] != NULL)
-            r->state[k][i] = (float)e->s[k];
+    int random = p->states == PLAIT_BF16_T && p->random_states;
+    uint32_t word =
+        random ? plait_rounding_words_of(seed_of(p), &r->origin, i).states : 0;
+
+    for (int k = 0; k < 2; k++, word >>= 16) {
+        if (r->state[k] == NULL)
+            continue;
+        if (random)
+            ((uint16_t *)r->state[k])[i] =
+                plait_bf16_of_f32_random((float)e->s[k], word);
+        else
+            ref_put(p->states, r->state[k], i, (float)e->s[k]);
+    }
 }
 
 static void step_run(const struct plait_update *p, const struct rates *s,
@@ -165,11 +180,12 @@ static void step_run(const struct plait_update *p, const struct rates *s,
     double f = r->factor != NULL ? *r->factor : 1;
 
     for (size_t i = 0; i < r->n; i++) {
-        struct element e = load_element(r, s->scale * r->grad[i], i);
+        struct element e = load_element(p, r, s->scale * r->grad[i], i);
 
         step_element(p, s, r->weight_decay, f, &e);
-        store_states(r, &e, i);
-        r->master[i] = (float)e.w;
+        store_states(p, r, &e, i);
+        if (r->master != NULL)
+            r->master[i] = (float)e.w;
         if (p->rule == PLAIT_UPDATE_SCHEDULEFREE ||
             p->rule == PLAIT_UPDATE_LEAD)
             e.w = rounded_point(p, r, i);
@@ -195,12 +211,12 @@ static void sum_run(const struct plait_update *p, const struct rates *s,
                     const struct plait_update_run *r)
 {
     for (size_t i = 0; i < r->n; i++) {
-        struct element e = load_element(r, s->scale * r->grad[i], i);
+        struct element e = load_element(p, r, s->scale * r->grad[i], i);
         double x = r->grad[i];
 
         if (p->rule == PLAIT_UPDATE_LAMB) {
             step_moments(p, &e);
-            store_states(r, &e, i);
+            store_states(p, r, &e, i);
             x = adam_direction(p, s, r->weight_decay, &e);
         }
         r->sums[0] += e.w * e.w;
@@ -248,8 +264,6 @@ static void encode_block(const struct plait_update8_run *r, int which,
 static void step_block(const struct plait_update *p, const struct rates *s,
                        const struct plait_update8_run *r, size_t first)
 {
-    const struct plait_update_run run = {.weight = r->weight,
-                                         .first = r->first};
     double state[2][PLAIT_MAP_BLOCK];
 
     for (size_t i = first; i < block_end(r, first); i++) {
@@ -263,7 +277,7 @@ static void step_block(const struct plait_update *p, const struct rates *s,
             state[k][i - first] = e.s[k];
         r->master[i] = (float)e.w;
         if (r->weight != NULL)
-            store_weight(p, &run, i, r->master[i]);
+            ref_put(p->type, r->weight, i, r->master[i]);
     }
     for (int k = 0; k < 2; k++)
         encode_block(r, k, first, state[k]);

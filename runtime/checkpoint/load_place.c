@@ -126,8 +126,9 @@ static float *host_place(const struct plait_load *l, int slice)
         return model->mesh->ops->gpu || l->data[slice].type != PLAIT_F32
                    ? NULL
                    : l->data[slice].at;
-    if (l->pieces[slice].home == PLAIT_PIECE_WEIGHTS &&
-        l->shards->state_ops->gpu)
+    if (l->pieces[slice].home == PLAIT_PIECE_BF16 ||
+        (l->pieces[slice].home == PLAIT_PIECE_WEIGHTS &&
+         l->shards->state_ops->gpu))
         return NULL;
     return l->pieces[slice].data;
 }

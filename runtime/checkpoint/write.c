@@ -80,7 +80,7 @@ static const float *host_data(const struct plait_rank_shard *shard, int index)
 {
     const struct plait_optim_piece *piece = &shard->pieces[index];
 
-    if (piece->home == PLAIT_PIECE_CODES ||
+    if (piece->home == PLAIT_PIECE_CODES || piece->home == PLAIT_PIECE_BF16 ||
         (piece->home == PLAIT_PIECE_WEIGHTS &&
          plait_optim_shards(shard->optim)->state_ops->gpu))
         return NULL;

@@ -100,5 +100,5 @@ float *plait_optim_slice_grad(const struct plait_optim *optim,
 {
     const struct plait_shard *s = &optim->shards->shard[slice->tensor->region];
 
-    return s->grad + (slice->master - s->master);
+    return s->grad + slice->at;
 }

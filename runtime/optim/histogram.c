@@ -115,7 +115,7 @@ static int add_slice(struct plait_histograms *h,
     struct plait_mesh *mesh = h->optim->model->mesh;
     const struct plait_shard *s =
         &h->optim->shards->shard[slice->tensor->region];
-    const float *grad = s->grad + (slice->master - s->master);
+    const float *grad = s->grad + slice->at;
     int group = group_of(h, slice->tensor);
     size_t n, count = count_of(slice);
 

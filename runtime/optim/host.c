@@ -124,6 +124,7 @@ static int begin_piece(struct plait_optim_host *host,
 {
     struct plait_mesh *mesh = mesh_of(host);
     struct piece *p = &host->piece[host->next];
+    size_t size = plait_dtype_size(rule->states);
 
     host->next = !host->next;
     p->rule = *rule;
@@ -131,10 +132,12 @@ static int begin_piece(struct plait_optim_host *host,
                                        .grad = p->grad,
                                        .weight = p->weight,
                                        .n = n,
-                                       .first = run->first + at,
+                                       .origin = run->origin,
                                        .weight_decay = run->weight_decay};
+    p->run.origin.first += at;
     for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
-        p->run.state[k] = run->state[k] ? run->state[k] + at : NULL;
+        p->run.state[k] =
+            run->state[k] ? (char *)run->state[k] + at * size : NULL;
     p->to = (char *)run->weight + at * plait_dtype_size(type_of(host));
     if (mesh->ops->event_record(host->now, mesh->q) < 0 ||
         mesh->ops->event_wait(host->now, p->q) < 0 ||

@@ -11,18 +11,23 @@
 #define INIT_CHUNK ((size_t)1 << 20) /* elements initialised at a time */
 
 /* The part of tensor t in this rank's shard of its region; 0: none. */
-static int slice_of(const struct plait_shard *s, const struct plait_tensor *t,
+static int slice_of(const struct plait_shards *shards,
+                    const struct plait_tensor *t,
                     struct plait_optim_slice *slice)
 {
-    size_t at;
+    const struct plait_shard *s = &shards->shard[t->region];
+    const struct plait_model *model = shards->model;
+    size_t size = plait_dtype_size(shards->state_type), at;
 
     if (!plait_shard_slice(s, t, &slice->first, &slice->count))
         return 0;
     at = t->offset + slice->first - s->first;
     slice->tensor = t;
-    slice->master = s->master + at;
+    slice->at = at;
+    slice->master = s->master ? s->master + at : NULL;
+    slice->weight = (char *)s->weight + at * plait_dtype_size(model->type);
     for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
-        slice->state[k] = s->state[k] ? s->state[k] + at : NULL;
+        slice->state[k] = s->state[k] ? (char *)s->state[k] + at * size : NULL;
     return 1;
 }
 
@@ -41,8 +46,8 @@ static int list_slices(struct plait_optim *optim, struct plait_error *err)
     for (int i = 0; i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
 
-        optim->nslices += slice_of(&optim->shards->shard[t->region], t,
-                                   &optim->slices[optim->nslices]);
+        optim->nslices +=
+            slice_of(optim->shards, t, &optim->slices[optim->nslices]);
     }
     return 0;
 }
@@ -190,7 +195,7 @@ static int follow_masters(struct plait_optim *optim,
 
     if (optim->host)
         return plait_optim_host_follow(optim->host, s);
-    if ((void *)s->master == s->weight)
+    if (!s->master || (void *)s->master == s->weight)
         return 0;
     if (is_ahead(optim))
         return lead_masters(optim, s);
@@ -277,7 +282,8 @@ int plait_optim_return(struct plait_optim *optim, struct plait_error *err)
     return lend(optim, false, err);
 }
 
-/* Initialises a slice's masters, only the elements of this rank. */
+/* Initialises a slice's masters, or its weights if these have none, only the
+ * elements of this rank. */
 static int init_slice(struct plait_optim *optim,
                       const struct plait_optim_slice *s, uint64_t seed,
                       float *buffer)
@@ -287,8 +293,10 @@ static int init_slice(struct plait_optim *optim,
     for (size_t at = 0; at < s->count; at += n) {
         n = s->count - at < INIT_CHUNK ? s->count - at : INIT_CHUNK;
         plait_model_init_tensor(s->tensor, seed, s->first + at, n, buffer);
-        if (plait_optim_write(optim, s->master + at, buffer,
-                              n * sizeof(*buffer)) < 0)
+        if (s->master ? plait_optim_write(optim, s->master + at, buffer,
+                                          n * sizeof(*buffer)) < 0
+                      : plait_optim_write_bf16(
+                            optim, (uint16_t *)s->weight + at, n, buffer) < 0)
             return -1;
     }
     return 0;

@@ -13,9 +13,13 @@ struct plait_optim_slice {
     const struct plait_tensor *tensor;
     size_t first; /* within the tensor's local elements */
     size_t count;
-    float *master;                    /* fp32, see plait_optim_read() */
-    float *state[PLAIT_OPTIM_STATES]; /* see plait_optim_read(),
-                                       * plait_optim_nstates() */
+    size_t at;                       /* within its shard's arrays */
+    float *master;                   /* fp32, see plait_optim_read(); NULL: the
+                                      * weights have none (optim.masters) */
+    void *weight;                    /* the model's, of its type */
+    void *state[PLAIT_OPTIM_STATES]; /* of the shards' state_type; see
+                                      * plait_optim_read(),
+                                      * plait_optim_nstates() */
 };
 
 /* Owns gradients, master weights and the optimizer's states, one shard per
@@ -35,8 +39,8 @@ void plait_optim_destroy(struct plait_optim *optim);
 int plait_optim_slices(const struct plait_optim *optim,
                        const struct plait_optim_slice **slices);
 
-/* Copy fp32 numbers of a slice's master or state to and from host memory,
- * wherever they are stored. */
+/* Copy bytes of a slice's master or state to and from host memory, wherever
+ * they are stored. */
 int plait_optim_read(const struct plait_optim *optim, void *to,
                      const void *state, size_t bytes);
 int plait_optim_write(const struct plait_optim *optim, void *state,
@@ -45,6 +49,7 @@ int plait_optim_write(const struct plait_optim *optim, void *state,
 /* Where and how a piece's numbers are stored. */
 enum plait_optim_home {
     PLAIT_PIECE_WEIGHTS, /* fp32, in the memory of masters and states */
+    PLAIT_PIECE_BF16,    /* the same memory, bf16 */
     PLAIT_PIECE_HOST,    /* fp32 in host memory */
     PLAIT_PIECE_CODES    /* 8-bit codes, see codes.h */
 };
@@ -64,7 +69,7 @@ struct plait_optim_piece {
     size_t first;    /* first number, in the tensor's local elements or in the
                       * matrix */
     size_t count;
-    float *data;      /* NULL: codes */
+    void *data;       /* NULL: codes */
     int slice, which; /* codes: the slice, and which of its states */
 };
 

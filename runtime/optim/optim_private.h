@@ -77,6 +77,8 @@ struct plait_optim {
 int plait_optim_prepare_step(struct plait_optim *optim,
                              struct plait_error *err);
 void plait_optim_forget_step(struct plait_optim *optim);
+/* Whether a step rounds stochastically, each tensor by numbers of its own. */
+bool plait_optim_draws(const struct plait_optim *optim);
 /* step_runs.c: lists them, with their classes. */
 void plait_optim_list_runs(struct plait_optim *optim);
 /* Whether this rank's copy of a slice is the one counted in sums over the whole
@@ -109,7 +111,10 @@ int plait_optim_balance(struct plait_optim *optim);
 int plait_qk_clip_create(struct plait_optim *optim, struct plait_error *err);
 void plait_qk_clip_destroy(struct plait_optim *optim);
 
-/* pieces.c */
+/* pieces.c: writes n numbers from host memory, rounded to nearest, to the
+ * memory of masters and states. */
+int plait_optim_write_bf16(const struct plait_optim *optim, uint16_t *data,
+                           size_t n, const float *from);
 int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err);
 
 /* optim.c: starts to gather the region's weights from the shards that their

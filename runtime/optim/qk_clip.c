@@ -162,7 +162,7 @@ static int scale_range(struct plait_optim *optim,
         return -1;
     if (!plait_optim_is_averaged(&optim->model->config->optim))
         return 0;
-    scale.x = s->state[0] + (begin - s->first);
+    scale.x = (float *)s->state[0] + (begin - s->first);
     return shards->state_ops->scale(shards->state_q, &scale);
 }
 

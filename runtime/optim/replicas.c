@@ -52,15 +52,15 @@ static float *masters(const struct plait_replicas *r)
 
 /* Where learner i saves the number that is at `piece` while the learner is
  * selected. */
-static float *place_of(const struct plait_replicas *r, int i, float *piece)
+static void *place_of(const struct plait_replicas *r, int i, void *piece)
 {
-    char *at = i ? r->parked[i] : NULL, *p = (char *)piece;
+    char *at = i ? r->parked[i] : NULL, *p = piece;
 
     for (int k = 0; at && k < NRANGES; k++) {
         const struct range *live = &r->live[k];
 
         if (p >= live->at && p < live->at + live->bytes)
-            return (float *)(at + (p - live->at));
+            return at + (p - live->at);
         at += live->bytes;
     }
     return piece;
@@ -68,7 +68,7 @@ static float *place_of(const struct plait_replicas *r, int i, float *piece)
 
 static void add_piece(struct plait_replicas *r,
                       const struct plait_optim_piece *of, const char *owner,
-                      float *data)
+                      void *data)
 {
     struct plait_optim_piece *p = &r->pieces[r->npieces++];
 
@@ -89,7 +89,7 @@ static int list_pieces(struct plait_replicas *r)
     if (!r->pieces)
         return -1;
     for (int i = 0; i < n; i++) {
-        size_t at = live[i].data - masters(r);
+        size_t at;
 
         for (int k = 0; k < r->learners; k++) {
             snprintf(owner, sizeof(owner), "replica.%d.", first + k);
@@ -97,6 +97,7 @@ static int list_pieces(struct plait_replicas *r)
         }
         if (live[i].state)
             continue;
+        at = (float *)live[i].data - masters(r);
         add_piece(r, &live[i], "", r->common + at);
         if (r->momentum)
             add_piece(r, &live[i], "sync.momentum.", r->momentum + at);
@@ -196,8 +197,9 @@ struct plait_replicas *plait_replicas_create(struct plait_optim *optim,
     /* In each range, the regions are adjacent. */
     r->live[MASTERS].at = (char *)shards->shard[0].master;
     r->live[MASTERS].bytes = r->v.n * sizeof(float);
-    r->live[STATES].at = (char *)shards->states;
-    r->live[STATES].bytes = shards->nstates * r->v.n * sizeof(float);
+    r->live[STATES].at = shards->states;
+    r->live[STATES].bytes =
+        shards->nstates * r->v.n * plait_dtype_size(shards->state_type);
     if (allocate_vectors(r) < 0 || open_meetings(r, shards) < 0 ||
         list_pieces(r) < 0)
         goto error;

@@ -7,8 +7,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/philox.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/optim/optim_private.h"
+#include "topology/base/hash.h"
 
 /* -- memory of a step ----------------------------------------------------- */
 
@@ -106,20 +108,42 @@ void plait_optim_forget_step(struct plait_optim *optim)
     free(optim->ends8);
 }
 
+bool plait_optim_draws(const struct plait_optim *optim)
+{
+    const struct plait_optim_config *c = &optim->model->config->optim;
+
+    return c->moments == PLAIT_MOMENTS_BF16 || c->masters == PLAIT_MASTERS_BF16;
+}
+
+/* What a step rounds by: a function of train.seed and the
+ * step alone. */
+static uint64_t rounding_seed(const struct plait_optim *optim, int64_t step)
+{
+    uint64_t name = plait_hash_text(PLAIT_HASH_START, "rounding");
+    uint32_t x[4];
+
+    plait_philox(optim->model->config->train.seed, (uint64_t)step, name, x);
+    return (uint64_t)x[1] << 32 | x[0];
+}
+
 /* -- factors of whole tensors --------------------------------------------- */
 
 static struct plait_update update_of(const struct plait_optim *optim)
 {
     const struct plait_optim_config *c = &optim->model->config->optim;
 
-    return (struct plait_update){.rule = optim->rule->update,
-                                 .type = optim->model->type,
-                                 .beta1 = c->betas[0],
-                                 .beta2 = c->betas[1],
-                                 .eps = c->eps,
-                                 .momentum = c->momentum,
-                                 .nesterov = c->nesterov,
-                                 .step = 1};
+    return (struct plait_update){
+        .rule = optim->rule->update,
+        .type = optim->model->type,
+        .states = optim->shards->state_type,
+        .random_states = c->moments == PLAIT_MOMENTS_BF16,
+        .random_weights = c->masters == PLAIT_MASTERS_BF16,
+        .beta1 = c->betas[0],
+        .beta2 = c->betas[1],
+        .eps = c->eps,
+        .momentum = c->momentum,
+        .nesterov = c->nesterov,
+        .step = 1};
 }
 
 /* The same, but what changes from step to step is read from device memory. */
@@ -333,6 +357,7 @@ static int step_on_host(struct plait_optim *optim, double lr, float grad_scale,
 
     p.lr = lr;
     p.step = step;
+    p.seed = rounding_seed(optim, step);
     p.grad_scale = &grad_scale;
     if (step_regions(optim, &p) < 0 ||
         plait_optim_host_finish(optim->host) < 0 ||
@@ -352,6 +377,7 @@ static void set_now(struct plait_optim *optim, double lr, int64_t step,
             ? plait_lr_share(&job->lr, step, job->train.steps, &optim->rates)
             : 0;
     struct plait_update_now update = {
+        .seed = rounding_seed(optim, step),
         .correct1 = 1 / (1 - pow((float)c->betas[0], step)),
         .correct2 = 1 / (1 - pow((float)c->betas[1], step)),
         .mix = mix,

@@ -3,6 +3,21 @@
 #include "config.h"
 
 #include "runtime/optim/optim_private.h"
+#include "topology/base/hash.h"
+
+/* Where the slice begins in the whole tensor, whose name tells it from
+ * others. */
+static struct plait_origin origin_of(const struct plait_optim_slice *s)
+{
+    const struct plait_tensor *t = s->tensor;
+
+    return (struct plait_origin){.tensor =
+                                     plait_hash_text(PLAIT_HASH_START, t->name),
+                                 .row = t->tp_axis == 0 ? t->local_first : 0,
+                                 .column = t->tp_axis == 1 ? t->local_first : 0,
+                                 .columns = t->local_shape[1],
+                                 .first = s->first};
+}
 
 static struct plait_update_run run_of(const struct plait_optim *optim,
                                       int slice)
@@ -11,13 +26,12 @@ static struct plait_update_run run_of(const struct plait_optim *optim,
     const struct plait_model *model = optim->model;
     const struct plait_tensor *t = of->tensor;
     const struct plait_shard *s = &optim->shards->shard[t->region];
-    size_t at = of->master - s->master;
     struct plait_update_run run = {
         .master = of->master,
-        .grad = s->grad + at,
-        .weight = (char *)s->weight + at * plait_dtype_size(model->type),
+        .origin = origin_of(of),
+        .grad = s->grad + of->at,
+        .weight = of->weight,
         .n = of->count,
-        .first = s->first + at,
         .weight_decay =
             t->decay ? model->config->optim.weight_decay / t->rate : 0,
     };
@@ -46,14 +60,15 @@ static unsigned char class_of(struct plait_optim *optim, int slice)
     return (unsigned char)i;
 }
 
-/* Whether `next` continues all arrays of `run` and is updated in the same
- * way. */
+/* Whether `next` continues all arrays of `run`, whose states have `size` bytes,
+ * and is updated in the same way. */
 static bool continues(const struct plait_update_run *run,
-                      const struct plait_update_run *next)
+                      const struct plait_update_run *next, size_t size)
 {
     for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
-        if (run->state[k] ? run->state[k] + run->n != next->state[k]
-                          : next->state[k] != NULL)
+        if (run->state[k]
+                ? (char *)run->state[k] + run->n * size != next->state[k]
+                : next->state[k] != NULL)
             return false;
     return run->master + run->n == next->master &&
            run->weight_decay == next->weight_decay &&
@@ -67,8 +82,9 @@ static void add_run(struct plait_optim *optim,
     struct plait_update_run *last = optim->runs + optim->nruns - 1;
     bool directed = plait_directions_take(optim, slice);
     unsigned char class = class_of(optim, slice);
+    size_t size = plait_dtype_size(optim->shards->state_type);
 
-    if (!first && continues(last, run) &&
+    if (!first && !plait_optim_draws(optim) && continues(last, run, size) &&
         optim->directed[optim->nruns - 1] == directed &&
         optim->class[optim->nruns - 1] == class) {
         last->n += run->n;
@@ -97,7 +113,6 @@ static void add_run8(struct plait_optim *optim,
                                      .grad = run->grad,
                                      .weight = run->weight,
                                      .n = run->n,
-                                     .first = run->first,
                                      .weight_decay = run->weight_decay};
     for (int k = 0; k < PLAIT_OPTIM_STATES; k++) {
         to->code[k] = codes->code[k];

@@ -74,10 +74,8 @@ static bool is_offloaded(const struct plait_shards *shards)
     return shards->model->config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER;
 }
 
-static float *allocate_state(struct plait_shards *shards, size_t n)
+static void *allocate_state(struct plait_shards *shards, size_t bytes)
 {
-    size_t bytes = n * sizeof(float);
-
     return shards->state_ops->alloc(shards->state_dev, bytes ? bytes : 1);
 }
 
@@ -177,8 +175,10 @@ error:
 static int allocate_training(struct plait_shards *shards)
 {
     struct plait_mesh *mesh = shards->model->mesh;
-    bool masters = shards->model->type != PLAIT_F32 || is_offloaded(shards) ||
-                   plait_optim_is_averaged(&shards->model->config->optim);
+    const struct plait_optim_config *c = &shards->model->config->optim;
+    bool masters = (shards->model->type != PLAIT_F32 || is_offloaded(shards) ||
+                    plait_optim_is_averaged(c)) &&
+                   c->masters == PLAIT_MASTERS_FP32;
     size_t parts = sum_elements(shards, true);
 
     shards->grads_bytes =
@@ -186,9 +186,12 @@ static int allocate_training(struct plait_shards *shards)
     shards->grads =
         plait_mesh_alloc(mesh, shards->grads_bytes ? shards->grads_bytes : 1);
     if (shards->nstates)
-        shards->states = allocate_state(shards, shards->nstates * parts);
+        shards->states =
+            allocate_state(shards, shards->nstates * parts *
+                                       plait_dtype_size(shards->state_type));
     if (masters)
-        shards->masters = allocate_state(shards, parts);
+        shards->masters =
+            allocate_state(shards, parts * sizeof(*shards->masters));
     if (!shards->grads || (shards->nstates && !shards->states))
         return -1;
     return !masters || shards->masters ? 0 : -1;
@@ -197,6 +200,7 @@ static int allocate_training(struct plait_shards *shards)
 static void place_training(struct plait_shards *shards)
 {
     size_t wholes = 0, parts = 0, all_parts = sum_elements(shards, true);
+    size_t size = plait_dtype_size(shards->state_type);
 
     for (int i = 0; i < shards->n; i++) {
         struct plait_shard *s = &shards->shard[i];
@@ -207,9 +211,11 @@ static void place_training(struct plait_shards *shards)
         } else {
             s->grad = shards->grads + parts;
         }
-        s->master = shards->masters ? shards->masters + parts : s->weight;
+        s->master = shards->masters                    ? shards->masters + parts
+                    : shards->model->type == PLAIT_F32 ? s->weight
+                                                       : NULL;
         for (int k = 0; k < shards->nstates; k++)
-            s->state[k] = shards->states + k * all_parts + parts;
+            s->state[k] = shards->states + (k * all_parts + parts) * size;
         wholes += padded_size(s);
         parts += s->part;
     }
@@ -218,7 +224,11 @@ static void place_training(struct plait_shards *shards)
 int plait_shards_add_training(struct plait_shards *shards,
                               struct plait_error *err)
 {
-    shards->nstates = plait_optim_nstates(&shards->model->config->optim);
+    const struct plait_optim_config *c = &shards->model->config->optim;
+
+    shards->nstates = plait_optim_nstates(c);
+    shards->state_type =
+        plait_optim_state_size(c) == 2 ? PLAIT_BF16_T : PLAIT_F32;
     if (open_state(shards) == 0 && allocate_training(shards) == 0) {
         place_training(shards);
         return 0;

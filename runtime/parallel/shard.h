@@ -43,9 +43,11 @@ struct plait_shard {
     /* Only in training: */
     float *grad;   /* [part] of this rank, reduced */
     float *master; /* [part] the same as weight where the compute type is
-                      fp32 and nothing is offloaded */
-    float *state[PLAIT_OPTIM_STATES]; /* [part] each; NULL where the
-                                         optimizer keeps none, or not in fp32 */
+                      fp32 and nothing is offloaded; NULL: weight has none
+                      (optim.masters) */
+    void *state[PLAIT_OPTIM_STATES]; /* [part] each, of the shards'
+                                        state_type; NULL where the optimizer
+                                        keeps none, or keeps codes */
 };
 
 /* A gather of a whole region under way; zeroed: none. */
@@ -65,9 +67,11 @@ struct plait_shards {
     struct plait_gathering *gathering; /* [n] of new weights: ZeRO 1 and 2 */
     float *grads;                      /* whole (zero < 2) or parts; NULL:
                                           the model is not trained */
-    float *masters;                    /* NULL: the weights serve as masters */
-    int nstates;                       /* fp32 arrays per weight */
-    float *states;                     /* the first state of all shards, then
+    float *masters;                    /* NULL: the weights serve as masters,
+                                          or have none */
+    int nstates;                       /* arrays per weight */
+    enum plait_dtype state_type;       /* theirs: PLAIT_F32 or PLAIT_BF16_T */
+    char *states;                      /* the first state of all shards, then
                                           the second; NULL: none */
     size_t grads_bytes;                /* of grads */
     const struct plait_ops *state_ops; /* where masters and states are: */

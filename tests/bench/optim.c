@@ -30,21 +30,23 @@ static const struct optimizer {
     enum plait_update_rule rule;
     bool first_pass, codes;
     int states;
+    bool bf16; /* states of bf16, rounded stochastically */
 } optimizers[] = {
-    {"SGD without momentum", PLAIT_UPDATE_SGD, false, false, 0},
-    {"SGD", PLAIT_UPDATE_SGD, false, false, 1},
-    {"Lion", PLAIT_UPDATE_LION, false, false, 1},
-    {"AdamW", PLAIT_UPDATE_ADAMW, false, false, 2},
-    {"AdamW in 8 bits", PLAIT_UPDATE_ADAMW, false, true, 2},
-    {"LARS, two passes", PLAIT_UPDATE_LARS, true, false, 1},
-    {"NovoGrad, two passes", PLAIT_UPDATE_NOVOGRAD, true, false, 1},
-    {"LAMB, two passes", PLAIT_UPDATE_LAMB, true, false, 2},
+    {"SGD without momentum", PLAIT_UPDATE_SGD, false, false, 0, false},
+    {"SGD", PLAIT_UPDATE_SGD, false, false, 1, false},
+    {"Lion", PLAIT_UPDATE_LION, false, false, 1, false},
+    {"AdamW", PLAIT_UPDATE_ADAMW, false, false, 2, false},
+    {"AdamW, moments of bf16", PLAIT_UPDATE_ADAMW, false, false, 2, true},
+    {"AdamW in 8 bits", PLAIT_UPDATE_ADAMW, false, true, 2, false},
+    {"LARS, two passes", PLAIT_UPDATE_LARS, true, false, 1, false},
+    {"NovoGrad, two passes", PLAIT_UPDATE_NOVOGRAD, true, false, 1, false},
+    {"LAMB, two passes", PLAIT_UPDATE_LAMB, true, false, 2, false},
 };
 enum { NROWS = sizeof(optimizers) / sizeof(optimizers[0]) };
 
 static double needed_bytes(const struct optimizer *o)
 {
-    double state = o->codes ? 1 + 4.0 / PLAIT_MAP_BLOCK : 4;
+    double state = o->codes ? 1 + 4.0 / PLAIT_MAP_BLOCK : o->bf16 ? 2 : 4;
 
     return NUMBERS * (12 + 2 * o->states * state);
 }
@@ -53,6 +55,8 @@ static void run_step(struct optim_bench *b, const struct optimizer *o)
 {
     struct plait_update p = {.rule = o->rule,
                              .type = PLAIT_F32,
+                             .states = o->bf16 ? PLAIT_BF16_T : PLAIT_F32,
+                             .random_states = o->bf16,
                              .lr = 1e-9f,
                              .beta1 = 0.9f,
                              .beta2 = 0.95f,
@@ -60,6 +64,7 @@ static void run_step(struct optim_bench *b, const struct optimizer *o)
                              .momentum = 0.9f,
                              .step = 1};
     struct plait_update_run run = {.master = b->w,
+                                   .origin.columns = 1024,
                                    .grad = b->g,
                                    .n = NUMBERS,
                                    .factor = &b->factor,

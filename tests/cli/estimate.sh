@@ -174,4 +174,9 @@ END
 sed -n 's/^the smallest change that fits: //p' out >change
 test -s change && ! grep -q 'zero=[23]' change
 check "no change to a ZeRO stage that the software does not have" $?
+! "$plait" estimate --model old.yaml --framework megatron --gpus 8 \
+    --gpu-type a100-80g --set train.precision=bf16 --set optim.masters=bf16 \
+    >out 2>err &&
+    grep -q 'optim.masters bf16 is for --framework plait, not megatron' err
+check "nor weights without masters" $?
 echo "1..$n"

@@ -390,14 +390,37 @@ static int run_adamw(struct bench *b, const struct bench_shape *s)
                              .beta2 = 0.95f,
                              .eps = 1e-8f,
                              .step = 10,
-                             .stochastic = 1};
+                             .random_weights = 1};
     struct plait_update_run run = {.master = b->f[0],
                                    .state = {b->f[1], b->f[2]},
+                                   .origin.columns = 768,
                                    .grad = b->f[3],
                                    .weight = b->x[0],
                                    .n = s->N};
 
     b->bytes = (7.0 * 4 + 2) * s->N;
+    return b->ops->update(b->q, &p, &run, 1);
+}
+
+static int run_adamw_bf16(struct bench *b, const struct bench_shape *s)
+{
+    struct plait_update p = {.rule = PLAIT_UPDATE_ADAMW,
+                             .type = BF16,
+                             .states = BF16,
+                             .random_states = 1,
+                             .lr = 1e-4f,
+                             .beta1 = 0.9f,
+                             .beta2 = 0.95f,
+                             .eps = 1e-8f,
+                             .step = 10};
+    struct plait_update_run run = {.master = b->f[0],
+                                   .state = {b->f[1], b->f[2]},
+                                   .origin.columns = 768,
+                                   .grad = b->f[3],
+                                   .weight = b->x[0],
+                                   .n = s->N};
+
+    b->bytes = (3.0 * 4 + 4 * 2 + 2) * s->N;
     return b->ops->update(b->q, &p, &run, 1);
 }
 
@@ -501,6 +524,9 @@ const struct bench_row bench_rows[] = {
     {"124M cross-entropy, one pass", run_xent, {GPT2, 50304, 0, 0, 0, 0, 0}},
     {"124M residual sum", run_add, {GPT2, 0, 0, 0, 0, 0, 0}},
     {"124M weights to bf16", run_cast, {124439808, 0, 0, 0, 0, 0, 0, 0}},
+    {"124M AdamW, moments of bf16",
+     run_adamw_bf16,
+     {124439808, 0, 0, 0, 0, 0, 0, 0}},
     {"124M AdamW", run_adamw, {124439808, 0, 0, 0, 0, 0, 0, 0}},
     {"124M sum of squares", run_sum_squares, {124439808, 0, 0, 0, 0, 0, 0, 0}},
     {"124M linear, logits, dX", run_linear_input, {GPT2, 50304, 0, 0, 0, 0, 0}},

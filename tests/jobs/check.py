@@ -81,6 +81,7 @@ def in_fp32(job):
     for run in wide["runs"]:
         run["set"].pop("parallel.grad_reduce", None)
     wide["config"]["train.precision"] = "fp32"
+    wide["config"].pop("optim.masters", None)
     wide["config"].pop("train.loss_scale", None)
     return wide
 

@@ -34,6 +34,10 @@ SENT_FLOOR = {"loss": 1e-3, "val_loss": 1e-3, "grad_norm": 1e-2,
 # A block of 8-bit codes lies elsewhere in another layout.
 CODES_FLOOR = {"loss": 1e-4, "val_loss": 1e-4, "grad_norm": 1e-2,
                "weights": 5e-2, "state": 1, "accuracy": 0.05}
+# Where a moment is nearly half way between two of bf16 (optim.moments), rounding
+# of the sum decides.
+MOMENTS_FLOOR = {"loss": 1e-4, "val_loss": 1e-4, "grad_norm": 1e-3,
+                 "weights": 1e-3, "state": 1e-2, "accuracy": 0.05}
 # Where a slope or a choice jumps, rounding decides now and then: ReLU, routers.
 JUMP_FLOOR = {"loss": 1e-4, "val_loss": 1e-4, "grad_norm": 1e-2,
               "weights": 1e-2, "state": 5e-2, "accuracy": 0.05}
@@ -49,6 +53,8 @@ def floor(config, sent, proved=False):
         floors.append(HALF_FLOOR)
     if config["optim.name"] == "adamw8bit":
         floors.append(CODES_FLOOR)
+    if config.get("optim.moments", "fp32") != "fp32":
+        floors.append(MOMENTS_FLOOR)
     if sent:
         floors.append(SENT_FLOOR)
     if config["model.family"] in ("mlp", "resnet") or \

@@ -93,15 +93,17 @@ RATES = {
 MOMENTUM = {"optim.momentum": ["0.5", "0.95"], "optim.nesterov": ["true",
                                                                 "false"]}
 ADAM = {"optim.betas": ["[0.8, 0.99]", "[0, 0.9]"], "optim.eps": ["1e-6"]}
+MOMENTS = {"optim.moments": ["bf16", "bf16-nearest"]}
 OPTIMIZERS = {
-    "adamw": ({"optim.lr": "1e-3"}, ADAM),
+    "adamw": ({"optim.lr": "1e-3"}, {**ADAM, **MOMENTS}),
     "adamw8bit": ({"optim.lr": "1e-3"}, ADAM),
-    "sgd": ({"optim.lr": "0.05"}, MOMENTUM),
-    "lars": ({"optim.lr": "1", "optim.trust": "0.02"}, MOMENTUM),
-    "larc": ({"optim.lr": "0.05", "optim.trust": "0.02"}, MOMENTUM),
-    "lamb": ({"optim.lr": "0.01"}, ADAM),
-    "novograd": ({"optim.lr": "0.01"}, ADAM),
-    "lion": ({"optim.lr": "3e-5"}, {"optim.betas": ["[0.8, 0.99]"]}),
+    "sgd": ({"optim.lr": "0.05"}, {**MOMENTUM, **MOMENTS}),
+    "lars": ({"optim.lr": "1", "optim.trust": "0.02"}, {**MOMENTUM, **MOMENTS}),
+    "larc": ({"optim.lr": "0.05", "optim.trust": "0.02"},
+             {**MOMENTUM, **MOMENTS}),
+    "lamb": ({"optim.lr": "0.01"}, {**ADAM, **MOMENTS}),
+    "novograd": ({"optim.lr": "0.01"}, {**ADAM, **MOMENTS}),
+    "lion": ({"optim.lr": "3e-5"}, {"optim.betas": ["[0.8, 0.99]"], **MOMENTS}),
     "adafactor": ({"optim.lr": "0.02"}, {}),
     "muon": ({"optim.lr": "2e-3"}, {
         **ADAM, **MOMENTUM, "optim.muon_heads": ["true"],
@@ -114,6 +116,7 @@ OPTIMIZERS = {
 
 OF_MUP = ["adamw", "adamw8bit", "lion", "schedulefree"]
 OF_TEXT = ["schedulefree"]
+OF_MASTERS = ["adamw", "sgd", "lars", "larc", "lamb", "novograd", "lion"]
 APART = ["adamw", "sgd", "lion"]  # whose replicas may train apart
 
 # Of a run: free from one to the next.

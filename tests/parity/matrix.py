@@ -494,7 +494,42 @@ def optimizers():
                 yield model, sizes, f"{optimizer(name)} {rest} from=4".replace("  ", " ")
 
 
+# Moments in bf16, rounded by what no layout may change.
+MOMENTS = "optim.moments=bf16"
+MASTERS = "precision=bf16 optim.masters=bf16"
+ROUNDED = [
+    ("gpt2", "211", MOMENTS),
+    ("gpt2", "121", MOMENTS),
+    ("odd-gpt2", "112", MOMENTS),
+    ("gpt2", "122", MOMENTS + " zero=2"),
+    ("odd-llama", "222", MOMENTS + " sequence=true"),
+    ("odd-llama", "114", MOMENTS + " zero=1"),
+    ("odd-gpt2", "113", MOMENTS + " zero=2"),
+    ("llama", "212", MOMENTS + " zero=3"),
+    ("llama", "1112", MOMENTS),
+    ("llama", "411", MOMENTS + " model.qk_norm=true"),
+    ("moe", "11212", MOMENTS + " zero=1"),
+    ("gpt2", "112", MOMENTS + " zero=1 then=221"),
+    ("gpt2", "221", MOMENTS + " then=112"),
+    ("odd-llama", "131", MOMENTS + " then=111"),
+    ("gpt2", "122", MOMENTS + " precision=bf16 zero=2"),
+    ("gpt2", "212", MOMENTS + "-nearest zero=1"),
+    ("gpt2", "221", MASTERS),
+    ("llama", "212", MASTERS + " zero=3"),
+    ("gpt2", "122", MASTERS + " " + MOMENTS + " zero=2"),
+    ("odd-llama", "222", MASTERS + " sequence=true zero=1"),
+    ("llama", "1112", MASTERS + " " + MOMENTS),
+    ("moe", "11212", MASTERS + " zero=1"),
+    ("gpt2", "112", MASTERS + " zero=1 then=221"),
+    ("gpt2", "112", MASTERS + " zero=3 " + optimizer("lamb")),
+    *(("odd-llama", "222", f"{optimizer(name)} {MOMENTS} zero=1")
+      for name in ("lamb", "sgd", "lars", "larc", "novograd")),
+    ("gpt2", "112", optimizer("lamb") + " " + MOMENTS + " zero=3"),
+]
+
+
 QUICK = [
+    ("odd-llama", "222", MOMENTS + " zero=1"),
     ("odd-gpt2", "113", QK_CLIP + " zero=3 recompute=full"),
     ("llama", "212", optimizer("muon") + " " + QK_CLIP + " zero=1"),
     ("gpt2", "122", optimizer("schedulefree") + " " + QK_CLIP + " zero=2"),
@@ -626,7 +661,7 @@ def together():
 def cases():
     seen = {}
     for c in itertools.chain(axes(), STRANDS, OVERFLOW, optimizers(),
-                             together()):
+                             ROUNDED, together()):
         seen[c] = None
     return list(seen)
 

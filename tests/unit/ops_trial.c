@@ -17,6 +17,8 @@ static size_t kind_size(enum trial_kind kind, enum plait_dtype type)
         return plait_dtype_size(type);
     case KIND_F64:
         return 8;
+    case KIND_BF16:
+        return 2;
     default:
         return 4;
     }
@@ -29,6 +31,8 @@ static double get(enum trial_kind kind, enum plait_dtype type, const void *p,
         return ((const double *)p)[i];
     if (kind == KIND_I32)
         return ((const int32_t *)p)[i];
+    if (kind == KIND_BF16)
+        return plait_f32_of_bf16(((const uint16_t *)p)[i]);
     if (kind == KIND_F32 || type == PLAIT_F32)
         return ((const float *)p)[i];
     if (type == PLAIT_BF16_T)
@@ -43,6 +47,8 @@ static void put(enum trial_kind kind, enum plait_dtype type, void *p, size_t i,
         ((double *)p)[i] = x;
     else if (kind == KIND_I32)
         ((int32_t *)p)[i] = (int32_t)x;
+    else if (kind == KIND_BF16)
+        ((uint16_t *)p)[i] = plait_bf16_of_f32((float)x);
     else if (kind == KIND_F32 || type == PLAIT_F32)
         ((float *)p)[i] = (float)x;
     else if (type == PLAIT_BF16_T)
@@ -167,6 +173,8 @@ static double tolerance(const struct trial *t, enum trial_kind kind)
 {
     int n = t->roundings > 0 ? t->roundings : 1;
 
+    if (kind == KIND_BF16)
+        return 0;
     if (kind == KIND_F32 && t->tolerance > 0)
         return t->tolerance;
     if (kind == KIND_T && t->type == PLAIT_BF16_T)

@@ -17,7 +17,8 @@
 #define TRIAL_SHAPES 10
 #define TRIAL_SHAPE 10
 
-enum trial_kind { KIND_T, KIND_F32, KIND_F64, KIND_I32 };
+/* KIND_BF16: compared bit for bit. */
+enum trial_kind { KIND_T, KIND_F32, KIND_F64, KIND_I32, KIND_BF16 };
 
 struct trial_array {
     enum trial_kind kind;

@@ -166,7 +166,8 @@ static int set_framework(struct record *r, char *name, struct plait_error *err)
     if (strstr(name, "+alltoall"))
         c->dispatch = PLAIT_DISPATCH_ALLTOALL;
     c->dispatch_hidden = strstr(name, "+turns") != NULL;
-    c->moments16 = strstr(name, "+moments16") != NULL;
+    if (strstr(name, "+moments16"))
+        c->optim.moments = PLAIT_MOMENTS_BF16_NEAREST;
     c->tp_exposed = strstr(name, "+tp") != NULL;
     c->messages_exposed = strstr(name, "+p2p") != NULL;
     c->graphs = strstr(name, "+graphs") != NULL;

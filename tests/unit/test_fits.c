@@ -82,6 +82,46 @@ static void check_rule(enum rule rule, const struct plait_job_config *c,
 #define AVERAGED \
     c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE, c.lr.schedule = PLAIT_LR_CONSTANT
 
+#define TO_BARE \
+    c.optim.masters = PLAIT_MASTERS_BF16, c.train.precision = PLAIT_BF16
+
+/* What is kept of a weight in bf16. */
+static void check_kept(void)
+{
+    CASE(CONFIG,
+         "optim.moments bf16: optim.name must be adamw, sgd, lars, larc, lamb, "
+         "novograd or lion, not muon",
+         c.optim.kind = PLAIT_OPTIM_MUON, c.optim.moments = PLAIT_MOMENTS_BF16);
+    CASE(CONFIG,
+         "optim.moments bf16-nearest: optim.name must be adamw, sgd, lars, "
+         "larc, lamb, novograd or lion, not adamw8bit",
+         c.optim.kind = PLAIT_OPTIM_ADAMW8BIT,
+         c.optim.moments = PLAIT_MOMENTS_BF16_NEAREST);
+    CASE(CONFIG, "optim.moments bf16 needs an optim.momentum above 0",
+         c.optim.kind = PLAIT_OPTIM_SGD, c.optim.momentum = 0,
+         c.optim.moments = PLAIT_MOMENTS_BF16);
+    CASE(CONFIG, NULL, c.optim.kind = PLAIT_OPTIM_LAMB,
+         c.optim.moments = PLAIT_MOMENTS_BF16);
+    CASE(CONFIG, "optim.masters bf16: train.precision must be bf16",
+         c.optim.masters = PLAIT_MASTERS_BF16, c.train.precision = PLAIT_FP8);
+    CASE(CONFIG,
+         "optim.masters bf16: optim.name must be adamw, sgd, lars, larc, lamb, "
+         "novograd or lion",
+         TO_BARE, c.optim.kind = PLAIT_OPTIM_SOAP);
+    CASE(CONFIG,
+         "optim.masters bf16: parallel.offload must leave the optimizer where "
+         "it is",
+         TO_BARE, c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER);
+    CASE(CONFIG, "optim.masters bf16: sync.mode must be each", TO_BARE,
+         c.sync.mode = PLAIT_SYNC_LOCAL, c.sync.steps = 2);
+    CASE(CONFIG, "optim.masters bf16: optim.qk_clip must be 0", TO_BARE,
+         c.optim.qk_clip = 100);
+    CASE(CONFIG, "optim.masters bf16: model.experts_scores must not be sigmoid",
+         TO_BARE, c.model.experts = 4, c.model.experts_top_k = 1,
+         c.model.experts_scores = PLAIT_SCORES_SIGMOID);
+    CASE(CONFIG, NULL, TO_BARE);
+}
+
 static void check_average(void)
 {
     static int64_t at[] = {3, 32};
@@ -799,6 +839,7 @@ static void check_documents(void)
 int main(void)
 {
     check_model();
+    check_kept();
     check_average();
     check_settings();
     check_sync();

@@ -478,8 +478,9 @@ static void following(void)
 static void overrides(void)
 {
     static const char *const set[] = {
-        "train.steps=5", "optim.betas=[0.9,0.99]", "model.family=llama",
-        "log.metrics=",  "parallel.dp=4",          "optim.qk_clip=50"};
+        "train.steps=5",     "optim.betas=[0.9,0.99]", "model.family=llama",
+        "log.metrics=",      "parallel.dp=4",          "optim.qk_clip=50",
+        "optim.moments=bf16"};
     static const char text[] = "log: {metrics: x}\ntrain: {steps: 9}\n";
     static const struct {
         const char *set, *says;
@@ -504,11 +505,11 @@ static void overrides(void)
     struct plait_job_config *c;
     size_t i;
 
-    c = plait_job_config_parse("f", text, strlen(text), set, 6, &err);
+    c = plait_job_config_parse("f", text, strlen(text), set, 7, &err);
     ok(c && c->train.steps == 5 && c->optim.betas[1] == 0.99 &&
-           c->optim.qk_clip == 50 && !c->log.metrics &&
-           c->model.family == PLAIT_LLAMA && !c->model.tie_embeddings &&
-           c->sizes_given == 1u << PLAIT_DP,
+           c->optim.qk_clip == 50 && c->optim.moments == PLAIT_MOMENTS_BF16 &&
+           !c->log.metrics && c->model.family == PLAIT_LLAMA &&
+           !c->model.tie_embeddings && c->sizes_given == 1u << PLAIT_DP,
        "--set overrides the file, in order");
     plait_job_config_destroy(c);
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -584,6 +585,11 @@ static const struct {
     {"optim: {name: soap, muon_heads: true}", "optim.muon_heads is not a key"},
     {"optim: {name: muon, muon_coefficients: cubic}",
      "muon_coefficients must be quintic or polar-express, not 'cubic'"},
+    {"optim: {moments: bf15}",
+     "moments must be fp32, bf16 or bf16-nearest, not 'bf15'"},
+    {"optim: {masters: fp16}", "masters must be fp32 or bf16, not 'fp16'"},
+    {"optim: {name: schedulefree, moments: bf16}",
+     "optim.moments bf16: optim.name must be adamw"},
     {"optim: {muon_coefficients: quintic}",
      "optim.muon_coefficients is not a key of optim.name adamw"},
     {"optim: {name: lion, eps: 1e-6}", "optim.eps is not a key of"},

@@ -304,6 +304,78 @@ static void compare_tied(void)
     ok(same, "adamw8bit: 8 bytes for each weight of a tied embedding");
 }
 
+/* Moments of bf16 take half of the bytes, wherever they are. */
+static void compare_moments(void)
+{
+    struct setting s = {.family = PLAIT_LLAMA, .pp = 1};
+    struct plait_memory wide, narrow;
+    struct plait_gpu_type cpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+    struct plait_error err;
+    double weights = 0;
+    int same = 1;
+
+    plait_gpu_type_find("cpu", &cpu, NULL);
+    set(&s, &c, &l);
+    c.parallel.zero = 1;
+    l.size[PLAIT_DP] = 2;
+    same &= plait_estimate_memory(&c, &l, &cpu, 0, &wide, &err) == 0;
+    weights = wide.gradients / 4;
+    c.optim.moments = PLAIT_MOMENTS_BF16;
+    same &= plait_estimate_memory(&c, &l, &cpu, 0, &narrow, &err) == 0;
+    same &= fabs((wide.optimizer - narrow.optimizer) / (4 * weights / 2) - 1) <
+            0.01;
+    ok(same, "moments of bf16: 4 bytes of a weight instead of 8");
+}
+
+/* Bytes of a weight that a step moves, of 32 with AdamW in fp32 on CPUs, and of
+ * 34 in bf16: gradient and norm, twice the states, the master twice, the weight
+ * where it is apart. */
+static void compare_moved(void)
+{
+    static const struct {
+        const char *what;
+        enum plait_optim_kind kind;
+        double momentum;
+        enum plait_moments moments;
+        enum plait_masters masters;
+        double bytes;
+    } rows[] = {
+        {"adamw", PLAIT_OPTIM_ADAMW, 0, PLAIT_MOMENTS_FP32, 0, 34},
+        {"adamw, moments in bf16", PLAIT_OPTIM_ADAMW, 0, PLAIT_MOMENTS_BF16, 0,
+         26},
+        {"adamw without masters", PLAIT_OPTIM_ADAMW, 0, PLAIT_MOMENTS_FP32,
+         PLAIT_MASTERS_BF16, 28},
+        {"lion", PLAIT_OPTIM_LION, 0, PLAIT_MOMENTS_FP32, 0, 26},
+        {"lion, moments in bf16", PLAIT_OPTIM_LION, 0, PLAIT_MOMENTS_BF16, 0,
+         22},
+        {"sgd without momentum", PLAIT_OPTIM_SGD, 0, PLAIT_MOMENTS_FP32, 0, 18},
+    };
+    struct setting s = {.family = PLAIT_LLAMA, .pp = 1};
+    struct plait_estimate first, e;
+    struct plait_gpu_type cpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+    struct plait_error err = {""};
+
+    plait_gpu_type_find("cpu", &cpu, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        set(&s, &c, &l);
+        c.train.precision = PLAIT_BF16;
+        c.optim.kind = rows[i].kind;
+        c.optim.momentum = rows[i].momentum;
+        c.optim.moments = rows[i].moments;
+        c.optim.masters = rows[i].masters;
+        memset(&e, 0, sizeof(e));
+        plait_estimate(&c, &l, &cpu, i ? &e : &first, &err);
+        e = i ? e : first;
+        ok(fabs(e.optimizer_s / first.optimizer_s * 34 - rows[i].bytes) < 1e-6,
+           "%s: a step moves %g bytes of a weight", rows[i].what,
+           rows[i].bytes);
+    }
+}
+
 /* schedulefree's weights in fp32 are beside their masters: these take memory,
  * and to write them takes time. */
 static void compare_average(void)
@@ -547,6 +619,8 @@ int main(void)
     for (int i = 0; i < n; i++)
         compare(i, &settings[i]);
     compare_tied();
+    compare_moments();
+    compare_moved();
     compare_average();
     compare_codes();
     compare_muon(0);

@@ -265,6 +265,70 @@ static void check_offloaded(const char *name)
     free(there);
 }
 
+/* Of two tensors of 32 x 32: their first moments in bf16. */
+struct moments {
+    uint16_t of[2][32 * 32];
+};
+
+/* The moments after one step, the given one, by the same gradient of each
+ * tensor; all alike: failed. */
+static void make_moments(const char *seed, const char *offload, int step,
+                         struct moments *m)
+{
+    int found = 0;
+
+    memset(m, 0, sizeof(*m));
+    want = NULL;
+    if (setup(seed, offload, "optim.moments=bf16") == 0) {
+        for (int i = 0; i < nslices; i++)
+            for (size_t k = 0; k < slices[i].count; k++)
+                grad_of(&slices[i])[k] = sinf(k + 1);
+        plait_optim_step(optim, 1e-2, 1, step);
+        for (int i = 0; i < nslices && found < 2; i++)
+            if (slices[i].count == 32 * 32)
+                memcpy(m->of[found++], slices[i].state[0], sizeof(m->of[0]));
+    }
+    teardown();
+}
+
+/* The share of elements that differ. */
+static double apart(const uint16_t *a, const uint16_t *b, int n)
+{
+    int differ = 0;
+
+    for (int i = 0; i < n; i++)
+        differ += a[i] != b[i];
+    return (double)differ / n;
+}
+
+/* Two roundings of which nothing is common differ in a third of the elements:
+ * in 2 p (1 - p) of those that are rounded up with probability p. */
+static void check_draws(void)
+{
+    static const struct {
+        const char *what, *seed, *offload;
+        int step;
+    } others[] = {
+        {"step", "train.seed=5", "parallel.offload=none", 2},
+        {"train.seed", "train.seed=6", "parallel.offload=none", 1},
+    };
+    enum { N = 2 * 32 * 32 };
+    struct moments m, other;
+
+    make_moments("train.seed=5", "parallel.offload=none", 1, &m);
+    make_moments("train.seed=5", "parallel.offload=optimizer", 1, &other);
+    ok(apart(m.of[0], other.of[0], N) == 0, "an offloaded step draws the same");
+    ok(fabs(apart(m.of[0], m.of[1], N / 2) - 1.0 / 3) < 0.05,
+       "another tensor draws other bits: %.3f differ",
+       apart(m.of[0], m.of[1], N / 2));
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        make_moments(others[i].seed, others[i].offload, others[i].step, &other);
+        ok(fabs(apart(m.of[0], other.of[0], N) - 1.0 / 3) < 0.05,
+           "another %s draws other bits: %.3f differ", others[i].what,
+           apart(m.of[0], other.of[0], N));
+    }
+}
+
 int main(void)
 {
     check_all("parallel.offload=none", "model.vocab=97");
@@ -273,5 +337,6 @@ int main(void)
     check_all("parallel.offload=optimizer", "model.vocab=70000");
     check_offloaded("optim.name=sgd");
     check_offloaded("optim.name=lion");
+    check_draws();
     return done_testing();
 }

@@ -197,16 +197,20 @@ static void test_average(void)
     if (open_job(&job, HEADS, "schedulefree", "fp32") < 0)
         return;
     number_masters(&job);
-    for (int i = 0; i < job.nslices; i++)
+    for (int i = 0; i < job.nslices; i++) {
+        float *lead = job.slices[i].state[0];
+
         for (size_t k = 0; k < job.slices[i].count; k++)
-            job.slices[i].state[0][k] = 2;
+            lead[k] = 2;
+    }
     ok(clip(&job, true, &max) == 0 && count_wrong(&job, false, true) == 0,
        "schedulefree: the averages");
     for (int i = 0; i < job.nslices; i++) {
         const struct plait_tensor *t = job.slices[i].tensor;
+        const float *lead = job.slices[i].state[0];
 
         for (size_t k = 0; k < job.slices[i].count; k++)
-            wrong += !(fabs(job.slices[i].state[0][k] -
+            wrong += !(fabs(lead[k] -
                             2 * factor_of(t, k / t->shape[1], false)) <= 1e-6);
     }
     ok(wrong == 0, "and %d wrong numbers of what is ahead of them", wrong);

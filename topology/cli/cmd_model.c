@@ -254,6 +254,14 @@ struct plait_job_config *model_options_config(const struct model_options *o,
         name_option(o, err);
         return NULL;
     }
+    if (framework != PLAIT_FRAMEWORK_PLAIT &&
+        config->optim.masters != PLAIT_MASTERS_FP32) {
+        errno = EINVAL;
+        plait_errorf(err, "optim.masters bf16 is for --framework plait, not %s",
+                     plait_framework_names[framework]);
+        plait_job_config_destroy(config);
+        return NULL;
+    }
     config->framework = framework;
     if (framework != PLAIT_FRAMEWORK_PLAIT &&
         config->train.graph == PLAIT_GRAPH_ON)

@@ -2,6 +2,7 @@
 /* Keys that go with the optimizer. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "topology/job/fits.h"
 
@@ -106,6 +107,76 @@ static int check_qk_clip(const struct plait_job_config *config,
     return plait_errorf(err, "optim.qk_clip must be 0: %s", why);
 }
 
+/* Of what is kept for each weight beside it, bf16 is for what a step makes
+ * anew from itself and the gradient. */
+static bool is_plain(enum plait_optim_kind kind)
+{
+    const struct plait_optimizer *o = &plait_optimizers[kind];
+    const struct plait_optim_config c = {.kind = kind};
+
+    return !o->codes && !o->uneven && !plait_optim_is_averaged(&c);
+}
+
+/* "a, b or c" */
+static void list_plain(char *text, size_t size)
+{
+    int left = 0, at = 0;
+
+    for (int k = 0; k < PLAIT_NOPTIMIZERS; k++)
+        left += is_plain(k);
+    for (int k = 0; k < PLAIT_NOPTIMIZERS && at < (int)size; k++)
+        if (is_plain(k) && left--)
+            at +=
+                snprintf(text + at, size - at, "%s%s", plait_optimizers[k].name,
+                         left > 1    ? ", "
+                         : left == 1 ? " or "
+                                     : "");
+}
+
+static int check_moments(const struct plait_optim_config *c,
+                         struct plait_error *err)
+{
+    const char *moments = plait_moments_names[c->moments];
+    char plain[128];
+
+    if (c->moments == PLAIT_MOMENTS_FP32)
+        return 0;
+    list_plain(plain, sizeof(plain));
+    if (!is_plain(c->kind))
+        return plait_errorf(err,
+                            "optim.moments %s: optim.name must be %s, not %s",
+                            moments, plain, plait_optimizers[c->kind].name);
+    if (plait_optim_nstates(c) == 0)
+        return plait_errorf(
+            err, "optim.moments %s needs an optim.momentum above 0", moments);
+    return 0;
+}
+
+/* What moves weights beside the optimizer moves masters. */
+static int check_masters(const struct plait_job_config *config,
+                         struct plait_error *err)
+{
+    const struct plait_optim_config *c = &config->optim;
+    char name[128] = "optim.name must be ";
+    const char *why =
+        config->train.precision != PLAIT_BF16 ? "train.precision must be bf16"
+        : !is_plain(c->kind)                  ? name
+        : config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER
+            ? "parallel.offload must leave the optimizer where it is"
+        : plait_sync_parts(&config->sync) ? "sync.mode must be each"
+        : c->qk_clip > 0                  ? "optim.qk_clip must be 0"
+        : config->model.experts_scores == PLAIT_SCORES_SIGMOID
+            ? "model.experts_scores must not be sigmoid"
+        : plait_is_image_model(&config->model)
+            ? "it is for gpt2 and llama models"
+            : NULL;
+
+    if (c->masters == PLAIT_MASTERS_FP32 || !why)
+        return 0;
+    list_plain(name + strlen(name), sizeof(name) - strlen(name));
+    return plait_errorf(err, "optim.masters bf16: %s", why);
+}
+
 int plait_fits_optim(const struct plait_job_config *config,
                      struct plait_error *err)
 {
@@ -113,7 +184,7 @@ int plait_fits_optim(const struct plait_job_config *config,
     const struct plait_optimizer *o = &plait_optimizers[c->kind];
 
     errno = EINVAL;
-    if (check_keys(c, err) < 0)
+    if (check_keys(c, err) < 0 || check_moments(c, err) < 0)
         return -1;
     if (c->nesterov && c->momentum == 0 && o->keys & PLAIT_KEY_NESTEROV)
         return plait_errorf(err, "optim.nesterov needs an optim.momentum "
@@ -126,7 +197,8 @@ int plait_fits_optim(const struct plait_job_config *config,
     if (c->muon_heads && config->model.mla_kv)
         return plait_errorf(err, "optim.muon_heads is not for latent attention "
                                  "(model.mla), whose heads have other widths");
-    if (check_average(config, err) < 0 || check_qk_clip(config, err) < 0)
+    if (check_masters(config, err) < 0 || check_average(config, err) < 0 ||
+        check_qk_clip(config, err) < 0)
         return -1;
     return check_mup(config, err);
 }

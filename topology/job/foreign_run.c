@@ -57,7 +57,6 @@ static void set_dispatch(const struct plait_pairs *p,
 static void set_modules(const struct plait_pairs *p, struct plait_job_config *c)
 {
     const char *list = plait_pairs_value(p, "recompute_modules");
-    const char *moment = plait_pairs_value(p, "exp_avg_dtype");
     static const char space[] = " ,[]'\"";
     bool core = !list;
 
@@ -70,8 +69,16 @@ static void set_modules(const struct plait_pairs *p, struct plait_job_config *c)
     }
     if (!core && c->parallel.recompute == PLAIT_RECOMPUTE_SELECTIVE)
         c->parallel.recompute = PLAIT_RECOMPUTE_NONE;
-    c->moments16 = moment && (strcmp(moment, "bf16") == 0 ||
-                              strcmp(moment, "torch.bfloat16") == 0);
+}
+
+/* Of Megatron's two moments the first stands for both. */
+static void set_moments(const struct plait_pairs *p, struct plait_job_config *c)
+{
+    const char *type = plait_pairs_value(p, "exp_avg_dtype");
+
+    if (type &&
+        (strcmp(type, "bf16") == 0 || strcmp(type, "torch.bfloat16") == 0))
+        c->optim.moments = PLAIT_MOMENTS_BF16_NEAREST;
 }
 
 void plait_foreign_run_set(const struct plait_pairs *p,
@@ -82,4 +89,5 @@ void plait_foreign_run_set(const struct plait_pairs *p,
         set_overlap(p, c);
     set_fusions(p, c);
     set_modules(p, c);
+    set_moments(p, c);
 }

@@ -116,6 +116,8 @@ static const struct plait_yaml_field optim_fields[] = {
     FIELD(optim, "muon_heads", muon_heads, BOOL, ),
     FIELD(optim, "muon_coefficients", muon_coefficients, CHOICE,
           CHOICES(plait_muon_coefficient_names)),
+    FIELD(optim, "moments", moments, CHOICE, CHOICES(plait_moments_names)),
+    FIELD(optim, "masters", masters, CHOICE, CHOICES(plait_masters_names)),
     FIELD(optim, "weight_decay", weight_decay, REAL, RANGE(0, 1e6),
           DEFAULT(0.1)),
     FIELD(optim, "clip", clip, REAL, RANGE(0, 1e12), DEFAULT(1)),

@@ -409,7 +409,6 @@ struct plait_job_config {
     bool tp_exposed;              /* no tp traffic is hidden behind products */
     bool messages_exposed;        /* nor messages between chunks of stages */
     unsigned recompute_modules;   /* PLAIT_MODULE_...: of selective recompute */
-    bool moments16;               /* the optimizer's, in bf16 */
 };
 
 /* plait_job_config_create() from memory; `name` stands for the file in

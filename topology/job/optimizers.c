@@ -21,6 +21,11 @@ const char *const plait_optim_key_names[PLAIT_NOPTIM_KEYS] = {
 const char *const plait_muon_coefficient_names[PLAIT_NMUON_COEFFICIENTS] = {
     "quintic", "polar-express"};
 
+const char *const plait_moments_names[PLAIT_NMOMENTS] = {"fp32", "bf16",
+                                                         "bf16-nearest"};
+
+const char *const plait_masters_names[PLAIT_NMASTERS] = {"fp32", "bf16"};
+
 const char *const plait_optimizer_names[PLAIT_NOPTIMIZERS] = {
     "adamw",     "sgd",       "lars", "larc", "lamb", "novograd",
     "adafactor", "adamw8bit", "lion", "muon", "soap", "schedulefree"};
@@ -94,9 +99,16 @@ int plait_optim_nstates(const struct plait_optim_config *c)
     return n;
 }
 
+int plait_optim_state_size(const struct plait_optim_config *c)
+{
+    return c->moments == PLAIT_MOMENTS_FP32 ? 4 : 2;
+}
+
 double plait_optim_state_bytes(const struct plait_optim_config *c)
 {
-    return keeps_none(c) ? 0 : plait_optimizers[c->kind].bytes;
+    return keeps_none(c) ? 0
+                         : plait_optimizers[c->kind].bytes *
+                               plait_optim_state_size(c) / 4;
 }
 
 void plait_optim_describe(const struct plait_optim_config *c, char *text,

@@ -76,6 +76,21 @@ enum plait_muon_coefficients {
 };
 extern const char *const plait_muon_coefficient_names[PLAIT_NMUON_COEFFICIENTS];
 
+/* How an optimizer's states are kept: those of bf16 are rounded stochastically,
+ * or to nearest, as Megatron's precision-aware optimizer does. */
+enum plait_moments {
+    PLAIT_MOMENTS_FP32,
+    PLAIT_MOMENTS_BF16,
+    PLAIT_MOMENTS_BF16_NEAREST,
+    PLAIT_NMOMENTS
+};
+extern const char *const plait_moments_names[PLAIT_NMOMENTS];
+
+/* bf16: the weights that the model computes with have no master; a step rounds
+ * them stochastically. */
+enum plait_masters { PLAIT_MASTERS_FP32, PLAIT_MASTERS_BF16, PLAIT_NMASTERS };
+extern const char *const plait_masters_names[PLAIT_NMASTERS];
+
 struct plait_optim_config {
     enum plait_optim_kind kind; /* YAML key `name` */
     double lr;
@@ -88,6 +103,8 @@ struct plait_optim_config {
     int max_dim;     /* the longest side that SOAP has a basis of */
     bool muon_heads; /* Muon takes each head of q, k and v as a matrix */
     enum plait_muon_coefficients muon_coefficients;
+    enum plait_moments moments;
+    enum plait_masters masters;
     double weight_decay;
     double clip;         /* 0: no clipping */
     double qk_clip;      /* the largest attention logit, tau; 0: none */
@@ -102,8 +119,11 @@ plait_optim_is_averaged(const struct plait_optim_config *config)
     return config->kind == PLAIT_OPTIM_SCHEDULEFREE;
 }
 
-/* How many states in fp32 a weight has: the first of plait_optimizer.state. */
+/* How many states a weight has that are not codes: the first of
+ * plait_optimizer.state. */
 int plait_optim_nstates(const struct plait_optim_config *config);
+/* Bytes of one of them. */
+int plait_optim_state_size(const struct plait_optim_config *config);
 /* Bytes of all of them. */
 double plait_optim_state_bytes(const struct plait_optim_config *config);
 /* Optimizers that work on whole matrices deal these to the ranks that hold the

@@ -157,7 +157,7 @@ void plait_shape_foreign_memory(const struct plait_shape *s, int rank,
 {
     const struct plait_framework_traits *t = s->traits;
     int layers = plait_shape_layers(s, rank), zero = s->c->parallel.zero;
-    double moments = s->c->moments16 ? 4 : 8;
+    double moments = 2 * plait_optim_state_size(&s->c->optim);
     double all = plait_shape_rank_weights(s, rank);
     double part = plait_shape_sharded(s, all);
     double layer = plait_shape_weights(s, 1, 0, 0);

@@ -416,7 +416,8 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     bool image = plait_is_image_model(s->m);
     double state =
         plait_optim_state_bytes(&s->c->optim) +
-        (s->element == 2 || away || plait_optim_is_averaged(&s->c->optim)
+        ((s->element == 2 || away || plait_optim_is_averaged(&s->c->optim)) &&
+                 s->c->optim.masters == PLAIT_MASTERS_FP32
              ? 4
              : 0); /* bytes a weight */
     const struct plait_schedule_form form = plait_shape_schedule(s);

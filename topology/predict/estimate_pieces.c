@@ -247,7 +247,7 @@ static void set_offload(const struct plait_shape *s, struct plait_pieces *p)
     p->fetched = fmax(0, one - plait_pieces_backward(p));
     if (offload & PLAIT_OFFLOAD_OPTIMIZER)
         p->away = plait_shape_sharded(s, plait_work_fullest_weights(s)) *
-                  ((4 + s->element) / rate + 28 / HOST_SHARE);
+                  ((4 + s->element) / rate + plait_work_moved(s) / HOST_SHARE);
 }
 
 /* Launching the kernels of experts one by one takes the host longer than a GPU

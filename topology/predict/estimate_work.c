@@ -411,22 +411,34 @@ double plait_work_fullest_weights(const struct plait_shape *s)
     return most;
 }
 
+double plait_work_moved(const struct plait_shape *s)
+{
+    const struct plait_optim_config *c = &s->c->optim;
+
+    if (s->c->framework != PLAIT_FRAMEWORK_PLAIT ||
+        plait_optimizers[c->kind].uneven)
+        return 28;
+    return 4 + 2 * plait_optim_state_bytes(c) +
+           (c->masters == PLAIT_MASTERS_FP32 ? 8 : 2);
+}
+
 /* Seconds of the optimizer, by the bytes it moves per weight: gradient to fp32
- * (6), unscale (8), norm (4), clip (8), Adam on four values (28), the weight
- * from its master (6); where fp8 codes are kept, it is read twice and both
- * orders of them are written (6). On CPUs the gradient is fp32 and is scaled in
- * passing: norm, Adam, and the weight where it is not its own master. A CPU's
- * memory_bw is the rate of just this work, which no cache holds; `stream` is
- * the share that other work reaches. */
-#define CORE_UPDATE 32
+ * (6), unscale (8), norm (4), clip (8), plait_work_moved(), the weight from its
+ * master (6; 2 where it has none); where fp8 codes are kept, it is read twice
+ * and both orders of them are written (6). On CPUs the
+ * gradient is fp32 and is scaled in passing: norm, Adam, and the weight where
+ * it is not its own master. A CPU's memory_bw is the rate of just this work,
+ * which no cache holds; `stream` is the share that other work reaches. */
 static double update_seconds(const struct plait_shape *s)
 {
     double weights = plait_shape_sharded(s, plait_work_fullest_weights(s));
-    double bytes = weights * 60;
+    double moved = plait_work_moved(s);
+    bool mastered = s->c->optim.masters == PLAIT_MASTERS_FP32;
+    double bytes = weights * (26 + moved + (mastered ? 6 : 2));
     bool apart = s->element < 4 || plait_optim_is_averaged(&s->c->optim);
 
     if (s->gpu->cores > 0)
-        return weights * (CORE_UPDATE + (apart ? s->element : 0)) /
+        return weights * (4 + moved + (apart ? s->element : 0)) /
                s->gpu->memory_bw;
 
     if (plait_shape_keeps_codes(s))

@@ -35,5 +35,10 @@ double plait_work_latents(const struct plait_model_config *model);
 double plait_work_experts(const struct plait_shape *shape);
 /* Weights of the pipeline rank that has most. */
 double plait_work_fullest_weights(const struct plait_shape *shape);
+/* Bytes of a weight that the optimizer itself reads and writes: its gradient
+ * (4), its states twice, its master twice (8), or the weight of bf16 that has
+ * none once (2). AdamW's in fp32 (28) stand for optimizers that work on whole
+ * matrices, and for other frameworks, whose records were fitted so. */
+double plait_work_moved(const struct plait_shape *shape);
 
 #endif
