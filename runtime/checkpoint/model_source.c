@@ -140,6 +140,7 @@ static const struct key keys[] = {
     KEY(experts_scale, REAL, OF_EXPERTS),
     KEY(experts_groups, INT, OF_EXPERTS),
     KEY(experts_top_groups, INT, OF_EXPERTS),
+    KEY(mtp_layers, INT, OF_ALL),
 };
 
 static bool matters(const struct plait_model_config *m, const struct key *key)

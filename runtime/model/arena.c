@@ -22,8 +22,8 @@
  *   - what one block passes to the next,
  *   - what is computed again before a layer's backward: one copy for all
  *     layers,
- *   - the work space of a layer, in the same place as that of the head, as a
- *     rank computes one of the two at a time,
+ *   - the work space of a layer, in the same place as that of the head, unless
+ *     this computes a layer too (mtp.c), which then keeps its own,
  *   - with offloaded activations, the two blocks of them that are on the
  *     device,
  *   - the slots, one for each micro-batch in flight.
@@ -50,6 +50,7 @@
 #define OF_HEAD struct plait_scratch
 #define OF_BATCH struct plait_slot
 #define OF_DHEAD struct plait_slot
+#define OF_MTP struct plait_mtp
 #define OF_IMAGE_WORK struct plait_image_state
 #define OF_IMAGE_SLOT struct plait_image_slot
 #define OF_IMAGE_UNIT struct plait_unit_kept
@@ -138,13 +139,32 @@ static void place_again(struct plait_arena *a, const struct plait_model *m,
         return;
     a->at = begin;
     place_activations(a, groups, true, &x->again[1]);
-    if (a->at < end)
-        a->at = end;
+    a->at = fmax(a->at, end);
 }
 
-/* The head lies where a layer works. */
-static void place_scratch(struct plait_arena *a, struct plait_model *m,
-                          bool head)
+/* A layer's activations: those computed again are in scratch.again, the others
+ * its own, contiguous so that they can be offloaded by one copy. */
+static void place_layer(struct plait_arena *a, const struct plait_model *m,
+                        bool dense, struct plait_activations *x)
+{
+    *x = m->state->scratch.again[dense];
+    place_activations(a, plait_held_kept(m->config->parallel.recompute), dense,
+                      x);
+    if (!m->state->dims.norms_before) {
+        x->n1 = x->x1;
+        x->n2 = x->x2;
+    }
+}
+
+static bool has_head(const struct plait_model *m, int chunk)
+{
+    const struct plait_model_state *s = m->state;
+
+    return s->blocks[s->chunk_first[chunk + 1] - 1].kind == PLAIT_BLOCK_HEAD;
+}
+
+/* The head lies where a layer works, or behind that if it computes one. */
+static void place_scratch(struct plait_arena *a, struct plait_model *m)
 {
     struct plait_scratch *x = &m->state->scratch;
     double begin, end;
@@ -156,27 +176,16 @@ static void place_scratch(struct plait_arena *a, struct plait_model *m,
     begin = a->at;
     plait_arena_place(a, PLAIT_HELD_SET(WORK), x);
     end = a->at;
-    if (!head)
+    if (!has_head(m, m->chunks - 1))
         return;
-    a->at = begin;
+    a->at = a->z.mtp ? end : begin;
     plait_arena_place(a, PLAIT_HELD_SET(HEAD), x);
-    if (a->at < end)
-        a->at = end;
-}
-
-/* A layer's activations. Those that are computed again are in scratch.again;
- * those that are kept until its backward are the layer's own, contiguous so
- * that they can be offloaded by one copy. */
-static void place_layer(struct plait_arena *a, const struct plait_model *m,
-                        bool dense, struct plait_activations *x)
-{
-    *x = m->state->scratch.again[dense];
-    place_activations(a, plait_held_kept(m->config->parallel.recompute), dense,
-                      x);
-    if (!m->state->dims.norms_before) {
-        x->n1 = x->x1;
-        x->n2 = x->x2;
-    }
+    a->at = fmax(a->at, end);
+    if (!a->z.mtp)
+        return;
+    plait_arena_place(a, PLAIT_HELD_SET(MTP), &x->mtp);
+    place_layer(a, m, false, &x->mtp.layer);
+    x->mtp.layer.fresh = true;
 }
 
 static int layers_of(const struct plait_model *m, int chunk)
@@ -235,13 +244,6 @@ static void place_offload(struct plait_arena *a, struct plait_model *m)
     }
 }
 
-static bool has_head(const struct plait_model *m, int chunk)
-{
-    const struct plait_model_state *s = m->state;
-
-    return s->blocks[s->chunk_first[chunk + 1] - 1].kind == PLAIT_BLOCK_HEAD;
-}
-
 static void place_slot(struct plait_arena *a, struct plait_model *m, int chunk,
                        struct plait_slot *slot)
 {
@@ -282,7 +284,7 @@ static void place_chunks(struct plait_arena *a, struct plait_model *m, int i)
 
 static void place_all(struct plait_arena *a, struct plait_model *m)
 {
-    place_scratch(a, m, has_head(m, m->chunks - 1));
+    place_scratch(a, m);
     if (is_offloaded(m))
         place_offload(a, m);
     for (int i = 0; i < m->state->nslots; i++)
@@ -299,7 +301,7 @@ static int make_slots(struct plait_model *m, int nslots,
 {
     struct plait_model_state *s = m->state;
     bool split = m->config->parallel.schedule == PLAIT_SCHEDULE_ZB_H1;
-    bool staged = z->windows || pieces_of(m) > 1;
+    bool staged = z->windows || z->mtp || pieces_of(m) > 1;
 
     s->slots = calloc((size_t)m->chunks * nslots, sizeof(*s->slots));
     if (!s->slots)
@@ -324,9 +326,17 @@ static int make_slots(struct plait_model *m, int nslots,
     return 0;
 }
 
+static void set_rows(struct plait_model *m, struct plait_routed *r, int *rows)
+{
+    const struct plait_dims *d = &m->state->dims;
+
+    r->rows = rows;
+    r->here = rows + d->ep * d->experts;
+}
+
 /* What experts.c needs on the host: the numbers of rows of each layer in flight
- * (of one layer, if layers are recomputed in full), and the requests of one
- * exchange. */
+ * (of one layer, if layers are recomputed in full) and of a module's layer, and
+ * the requests of one exchange. */
 static int make_exchange(struct plait_model *m)
 {
     struct plait_model_state *s = m->state;
@@ -342,17 +352,15 @@ static int make_exchange(struct plait_model *m)
     s->nrequests = d->experts + here * d->ep;
     s->requests = calloc(s->nrequests, sizeof(*s->requests));
     s->stay = calloc(2 * here, sizeof(*s->stay));
-    s->expert_rows = calloc(at * numbers + 1, sizeof(*s->expert_rows));
+    s->expert_rows = calloc((at + 1) * numbers, sizeof(*s->expert_rows));
     if (!s->requests || !s->stay || !s->expert_rows)
         return -1;
+    set_rows(m, &s->scratch.mtp.layer.routed, s->expert_rows + at * numbers);
     at = 0;
     for (int i = 0; i < m->chunks * s->nslots; i++)
-        for (int k = 0; k < layers_of(m, i / s->nslots); k++) {
-            struct plait_routed *r = &s->slots[i].layer[k].routed;
-
-            r->rows = s->expert_rows + (one ? 0 : at++) * numbers;
-            r->here = r->rows + d->ep * d->experts;
-        }
+        for (int k = 0; k < layers_of(m, i / s->nslots); k++)
+            set_rows(m, &s->slots[i].layer[k].routed,
+                     s->expert_rows + (one ? 0 : at++) * numbers);
     return 0;
 }
 

@@ -179,8 +179,7 @@ static double logit_factor(const struct plait_work *w)
 }
 
 static int final_norm(const struct plait_work *w, const struct plait_block *b,
-                      const void *x, const void *delta, const void **normed,
-                      struct head_traffic *t)
+                      const void *x, const void *delta)
 {
     size_t bytes = w->shape->n * w->d->hidden * plait_dtype_size(w->type);
     struct plait_scratch *s = w->scratch;
@@ -195,12 +194,51 @@ static int final_norm(const struct plait_work *w, const struct plait_block *b,
      * there is a delta. */
     if (!delta && w->ops->copy(w->q, s->hx, x, bytes) < 0)
         return -1;
-    if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, &norm) < 0 ||
-        plait_scale_stream(w, s->hn, logit_factor(w)) < 0)
+    return plait_norm_forward(w, b->region, b->norm, b->norm_bias, &norm);
+}
+
+/* All rows of the final norm's output, as the logits are a product of it. */
+static int gather_normed(const struct plait_work *w, const void **normed,
+                         struct head_traffic *t)
+{
+    struct plait_scratch *s = w->scratch;
+
+    if (plait_scale_stream(w, s->hn, logit_factor(w)) < 0)
         return -1;
     t->sums = 0;
     return plait_tp_all_gather(&w->tp, s->hn, s->full, w->stream, normed,
                                t->gather);
+}
+
+/* Whether another module reads the final norm's output. */
+static bool has_module(const struct plait_work *w, const struct plait_block *b)
+{
+    return b->kind == PLAIT_BLOCK_HEAD &&
+           w->model->config->model.mtp_layers > 0;
+}
+
+/* From the gradient of the norm's output, without that of the module, to that
+ * of its input. */
+static int norm_backward(const struct plait_work *w,
+                         const struct plait_block *b, void *dnormed)
+{
+    const struct plait_scratch *s = w->scratch;
+    const struct plait_add module = {.type = w->type,
+                                     .out = dnormed,
+                                     .a = dnormed,
+                                     .b = s->mtp.dhidden,
+                                     .n = w->shape->n * w->d->hidden};
+
+    if (plait_scale_stream(w, dnormed, logit_factor(w)) < 0 ||
+        (has_module(w, b) && w->ops->add(w->q, &module) < 0))
+        return -1;
+    return plait_norm_backward(
+        w, b->region, b->norm, b->norm_bias,
+        &(struct plait_norm_backward){.dx = w->slot->dhead,
+                                      .dout = dnormed,
+                                      .x = s->hx,
+                                      .mean = s->hmean,
+                                      .rstd = s->hrstd});
 }
 
 int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
@@ -210,9 +248,10 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
     struct plait_scratch *s = w->scratch;
     struct head_traffic t;
     const void *normed;
-    void *dnormed;
 
-    if (final_norm(w, b, x, delta, &normed, &t) < 0)
+    if (final_norm(w, b, x, delta) < 0 ||
+        (train && has_module(w, b) && plait_mtp_train(w, b, s->hn, loss) < 0) ||
+        gather_normed(w, &normed, &t) < 0)
         return -1;
     for (size_t i = 0, rows; i < w->shape->N; i += rows) {
         const void *part = row_at(w, normed, i);
@@ -229,17 +268,10 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
     }
     if (!train)
         return 0;
-    dnormed = plait_tp_reduce_output(&w->tp, s->part, s->local);
-    if (plait_tp_wait(&w->tp, t.sum) < 0 ||
-        plait_scale_stream(w, dnormed, logit_factor(w)) < 0)
+    if (plait_tp_wait(&w->tp, t.sum) < 0)
         return -1;
-    return plait_norm_backward(
-        w, b->region, b->norm, b->norm_bias,
-        &(struct plait_norm_backward){.dx = w->slot->dhead,
-                                      .dout = dnormed,
-                                      .x = s->hx,
-                                      .mean = s->hmean,
-                                      .rstd = s->hrstd});
+    return norm_backward(w, b,
+                         plait_tp_reduce_output(&w->tp, s->part, s->local));
 }
 
 /* -- the logits themselves ----------------------------------------------------
@@ -296,7 +328,7 @@ int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
     struct head_traffic t;
     const void *normed;
 
-    if (final_norm(w, b, x, delta, &normed, &t) < 0 ||
+    if (final_norm(w, b, x, delta) < 0 || gather_normed(w, &normed, &t) < 0 ||
         wait_for_rows(w, &t, w->shape->N) < 0)
         return -1;
     for (int i = 0; i < w->added->n; i++) {

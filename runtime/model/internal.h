@@ -52,6 +52,8 @@ struct plait_dims {
 enum plait_block_kind {
     PLAIT_BLOCK_EMBEDDING,
     PLAIT_BLOCK_LAYER,
+    PLAIT_BLOCK_MTP, /* right before the head, within whose forward it is
+                      * computed: mtp.c */
     PLAIT_BLOCK_HEAD
 };
 
@@ -73,7 +75,8 @@ struct plait_expert {
 
 struct plait_block {
     enum plait_block_kind kind;
-    int layer;         /* -1 but for BLOCK_LAYER */
+    int layer;         /* of BLOCK_MTP the one behind the last; -1 but for these
+                        * two */
     int region;        /* its dense tensors */
     int expert_region; /* region of its experts, -1: none */
     /* Offsets within `region`; each kind of block uses its own. */
@@ -87,16 +90,20 @@ struct plait_block {
     size_t router_load;   /* the same two of the load, if there is one */
     size_t load_exact;
     size_t peaks;           /* where its heads are in model->peaks */
-    size_t norm, norm_bias; /* the head's */
+    size_t norm, norm_bias; /* the head's, or those before it of BLOCK_MTP */
     size_t position;        /* the embedding's */
+    size_t token_norm, token_norm_bias, hidden_norm, hidden_norm_bias;
     struct plait_matrix qkv, out, up, down;
     /* instead of qkv, with latent attention */
     struct plait_matrix q_down, kv_down, k_rotary, q_up, kv_up;
     struct plait_matrix shared_up, shared_down; /* beside the experts */
     struct plait_matrix router;   /* with experts, instead of up and down */
     struct plait_expert *experts; /* those of this rank; NULL: an mlp */
-    struct plait_matrix vocab;    /* embedding and head; if they are tied on one
-                                   * rank, both name the same region */
+    struct plait_matrix join;     /* of BLOCK_MTP, */
+    struct plait_matrix table; /* whose tokens are looked up here: that of the
+                                * embedding, or a copy of it */
+    struct plait_matrix vocab; /* embedding and head; if they are tied on one
+                                * rank, both name the same region */
 };
 
 /* The part of a micro-batch on this rank. Its tokens are in `pieces` pieces of
@@ -125,6 +132,7 @@ struct plait_routed {
 
 /* What a layer's backward needs of its forward. */
 struct plait_activations {
+    bool fresh;    /* backward follows forward: nothing is computed again */
     void *x1;      /* the layer's input */
     void *n1, *n2; /* normalised; x1 and x2 without norms before */
     void *qkv;     /* rotated if positions are rotary */
@@ -168,8 +176,9 @@ struct plait_slot {
     float loss_scale;
     const float *weights; /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;
-    int32_t *starts;     /* of documents; data.mask_documents */
-    bool masked;         /* whether starts are used */
+    int32_t *next_tokens, *next_targets; /* those of the row behind each row */
+    int32_t *starts;                     /* of documents; data.mask_documents */
+    bool masked;                         /* whether starts are used */
     int32_t *windows;    /* where each row's sliding window begins */
     uint64_t *keys;      /* [batch] of sequences, for dropout */
     bool drops;          /* whether they are used: in training */
@@ -180,6 +189,18 @@ struct plait_slot {
     char *offloaded; /* pinned host copy of the layers' activations; NULL: they
                       * stay on the device */
     void *dhead;     /* gradient of the head's input */
+};
+
+/* What a module that predicts a token further keeps from its forward to its
+ * backward, both of which are parts of the head's forward: mtp.c. */
+struct plait_mtp {
+    void *x, *joined; /* embeddings of the next tokens; [n,2C] the norms of
+                       * these and of the stream, or the gradient of that */
+    float *token_mean, *token_rstd, *hidden_mean, *hidden_rstd;
+    void *hx, *hn; /* input and output of its last norm */
+    float *hmean, *hrstd;
+    void *dhidden; /* gradient of the stream */
+    struct plait_activations layer;
 };
 
 /* Work space of the block being computed. */
@@ -226,6 +247,7 @@ struct plait_scratch {
     void *logits;
     float *max, *allmax, *sum; /* of rows of logits */
     float *replicas;           /* gradient of all kv heads; see region.c */
+    struct plait_mtp mtp;      /* only on the stage that ends with the head */
 };
 
 /* Growing texts: see cache.c. */
@@ -439,6 +461,9 @@ int plait_upload_targets(const struct plait_work *w,
                          const struct plait_batch *batch);
 int plait_upload_starts(const struct plait_work *w,
                         const struct plait_batch *batch);
+/* Of model.mtp_layers; nothing where the slot has no room for them. */
+int plait_upload_next(const struct plait_work *w,
+                      const struct plait_batch *batch);
 int plait_upload_windows(const struct plait_work *w,
                          const struct plait_batch *batch);
 /* The first key that each row from `row` on may see in the layer being
@@ -628,9 +653,22 @@ int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
                         void *out);
 int plait_embed_backward(const struct plait_work *w,
                          const struct plait_block *b, void *dx);
+/* The same for the embeddings of next_tokens in b->table, without positions and
+ * dropout. */
+int plait_embed_next(const struct plait_work *w, const struct plait_block *b,
+                     void *out);
+int plait_embed_next_backward(const struct plait_work *w,
+                              const struct plait_block *b, void *dx);
 
-/* head.c: x + delta is the input. With `train` also the whole backward: the
- * gradient of the input goes to slot->dhead. */
+/* mtp.c: forward and backward of the module before head block `head`. hidden
+ * [n,C]: the output of the final norm, whose gradient goes to
+ * scratch->mtp.dhidden; loss[1] += the loss. */
+int plait_mtp_train(const struct plait_work *w, const struct plait_block *head,
+                    const void *hidden, double *loss);
+
+/* head.c: x + delta is the input. With `train` also the whole backward, of the
+ * module that predicts a token further too: the gradient of the input goes to
+ * slot->dhead. */
 int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
                        const void *x, const void *delta, double *loss,
                        bool train);

@@ -235,6 +235,8 @@ int plait_layer_again(const struct plait_work *w, const struct plait_block *b,
 {
     const void *out;
 
+    if (a->fresh)
+        return 0;
     switch (w->model->config->parallel.recompute) {
     case PLAIT_RECOMPUTE_SELECTIVE:
         return plait_layer_cheap_again(w, b, a, half);

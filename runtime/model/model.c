@@ -140,9 +140,11 @@ static double flops_per_token(const struct plait_model *model)
     const struct plait_model_config *c = &model->config->model;
     double router = (double)c->experts * c->hidden;
     double multiplied = (double)c->vocab * c->hidden +
-                        c->layers * (plait_model_met(c) + router);
+                        c->layers * (plait_model_met(c) + router) +
+                        plait_model_mtp_met(c);
+    int layers = c->layers + c->mtp_layers;
 
-    return 6 * multiplied + 12.0 * c->layers * c->heads *
+    return 6 * multiplied + 12.0 * layers * c->heads *
                                 plait_model_score_width(c) * c->seq_len *
                                 plait_model_reach(c);
 }

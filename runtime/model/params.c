@@ -25,6 +25,7 @@ struct home {
 #define IN_EMBEDDING(member) 0
 #define IN_LAYER(member) 0
 #define IN_EXPERT(member) offsetof(struct plait_expert, member)
+#define IN_MTP(member) 0
 #define IN_HEAD(member) 0
 #define HOME(kind, member, ...)                               \
     {offsetof(struct plait_block, member), IN_##kind(member), \
@@ -79,8 +80,10 @@ static void set_name(const struct builder *b, struct plait_tensor *t,
     if (row->kind == PLAIT_KIND_EXPERT)
         snprintf(part, sizeof(part), b->expert < 0 ? "mlp." : "experts.%d.",
                  b->expert);
-    if (b->layer < 0)
+    if (t->layer < 0)
         snprintf(t->name, sizeof(t->name), "%s", row->name);
+    else if (b->block->kind == PLAIT_BLOCK_MTP)
+        snprintf(t->name, sizeof(t->name), "mtp.0.%s%s", part, row->name);
     else
         snprintf(t->name, sizeof(t->name), "layers.%d.%s%s", b->layer, part,
                  row->name);
@@ -130,7 +133,8 @@ static void set_role(const struct builder *b, struct plait_tensor *t,
     t->eps = scale.eps;
     t->load = role == PLAIT_ROLE_LOAD;
     t->statistic = t->balance = t->load || role == PLAIT_ROLE_BALANCE;
-    if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_NORM_BIAS)
+    if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_NORM_BIAS ||
+        role == PLAIT_ROLE_JOIN)
         t->sequence_partial = parts && c->parallel.sequence;
     else if (role == PLAIT_ROLE_HEAD_NORM || role == PLAIT_ROLE_LATENT ||
              role == PLAIT_ROLE_ROUTER || role == PLAIT_ROLE_ROUTER_BIAS)
@@ -186,6 +190,20 @@ static void set_member(struct builder *b, const struct plait_tensor *t,
         b->model->state->matrix[t->product] = b->last;
 }
 
+/* Whether both ends of the pipeline have it: the embedding's table, if it is
+ * the head's too or the last stage looks up tokens. */
+static bool is_shared(const struct builder *b,
+                      const struct plait_tensor_row *row)
+{
+    const struct plait_model_config *c = &b->model->config->model;
+
+    if (row->rows != PLAIT_SIDE_VOCAB ||
+        b->model->mesh->layout.size[PLAIT_PP] == 1)
+        return false;
+    return plait_model_shares_table(c) &&
+           (c->tie_embeddings || row->role == PLAIT_ROLE_TABLE);
+}
+
 static void add_tensor(struct builder *b, const struct plait_tensor_row *row,
                        bool joined)
 {
@@ -198,15 +216,14 @@ static void add_tensor(struct builder *b, const struct plait_tensor_row *row,
         b->at = plait_region_align(b->at);
     t = &m->tensors[m->ntensors++];
     memset(t, 0, sizeof(*t));
+    t->layer = row->rows == PLAIT_SIDE_VOCAB ? -1 : b->layer;
     set_name(b, t, row);
     set_shape(b, t, row);
     set_role(b, t, row);
     t->product = number_of_product(b, row, joined);
     t->decay = t->ndim == 2;
     t->expert = b->expert >= 0;
-    t->tied =
-        row->rows == PLAIT_SIDE_VOCAB && (b->sides->has & PLAIT_HAS_TIED_APART);
-    t->layer = b->layer;
+    t->tied = is_shared(b, row);
     t->peaks = b->block->peaks;
     t->chunk = b->chunk;
     t->region = m->nregions;
@@ -301,6 +318,31 @@ static void share_vocab(struct builder *b)
     s->matrix[vocab->product] = vocab;
 }
 
+/* A layer of the model's own kind, the one behind the last, and what comes
+ * before and after it. */
+static void add_mtp(struct builder *b)
+{
+    open_block(b, PLAIT_BLOCK_MTP, b->model->config->model.layers);
+    add_rows(b, PLAIT_KIND_LAYER);
+    add_rows(b, PLAIT_KIND_MTP);
+    close_block(b);
+    if (b->sides->has & PLAIT_HAS_EXPERTS)
+        add_experts(b);
+}
+
+/* Where the module looks up tokens, unless it has a table of its own. */
+static void share_table(struct builder *b)
+{
+    struct plait_model_state *s = b->model->state;
+    struct plait_block *head = b->block;
+
+    if (b->all.has & PLAIT_HAS_TABLE_APART)
+        return;
+    head[-1].table = b->model->config->model.tie_embeddings
+                         ? head->vocab
+                         : s->blocks[0].vocab;
+}
+
 static void add_chunk(struct builder *b, int chunk)
 {
     struct plait_model *m = b->model;
@@ -320,10 +362,14 @@ static void add_chunk(struct builder *b, int chunk)
         if (b->sides->has & PLAIT_HAS_EXPERTS)
             add_experts(b);
     }
+    if (stage == s->stages - 1 && m->config->model.mtp_layers)
+        add_mtp(b);
     if (stage == s->stages - 1)
         add_block(b, PLAIT_BLOCK_HEAD, PLAIT_KIND_HEAD, -1);
     if (stage == s->stages - 1 && (b->all.has & PLAIT_HAS_TIED_HERE))
         share_vocab(b);
+    if (stage == s->stages - 1 && m->config->model.mtp_layers)
+        share_table(b);
     s->chunk_first[chunk + 1] = s->nblocks;
 }
 
@@ -333,7 +379,7 @@ int plait_model_layout(struct plait_model *model)
     const struct plait_mesh *mesh = model->mesh;
     const struct plait_model_config *c = &model->config->model;
     struct builder b = {.model = model, .d = &s->dims, .expert = -1};
-    int most = 2 * c->layers + 2;
+    int most = 2 * (c->layers + c->mtp_layers) + 2;
     int products = PLAIT_TENSOR_ROWS * (1 + s->dims.experts / s->dims.ep);
 
     plait_sides_set(&b.all, c, mesh->layout.size[PLAIT_TP],

@@ -114,6 +114,12 @@ static int gradients_ready(const struct plait_work *w,
 
 /* -- what comes next ----------------------------------------------------- */
 
+/* Head and module are computed in one. */
+static bool is_end(const struct plait_block *b)
+{
+    return b->kind == PLAIT_BLOCK_HEAD || b->kind == PLAIT_BLOCK_MTP;
+}
+
 /* The block with which a forward or backward of a chunk begins; NULL for the
  * backward of a head alone, because that is part of its forward. */
 static const struct plait_block *entry_block(const struct plait_model_state *s,
@@ -123,10 +129,10 @@ static const struct plait_block *entry_block(const struct plait_model_state *s,
     const struct plait_block *last = &s->blocks[s->chunk_first[chunk + 1] - 1];
 
     if (!backward)
-        return first;
-    if (last->kind == PLAIT_BLOCK_HEAD)
-        return last > first ? last - 1 : NULL;
-    return last;
+        return first->kind == PLAIT_BLOCK_MTP ? last : first;
+    while (last >= first && is_end(last))
+        last--;
+    return last >= first ? last : NULL;
 }
 
 /* While block b computes: prefetches the regions of the next one. */
@@ -140,7 +146,8 @@ static int look_ahead(const struct plait_work *w, int chunk,
     if (backward && at > s->chunk_first[chunk])
         return prefetch_regions(w, b - 1);
     if (!backward && at < s->chunk_first[chunk + 1] - 1)
-        return prefetch_regions(w, b + 1);
+        return prefetch_regions(w,
+                                b[1].kind == PLAIT_BLOCK_MTP ? b + 2 : b + 1);
     if (s->next_chunk < 0)
         return 0;
     next = entry_block(s, s->next_chunk, s->next_backward);
@@ -223,7 +230,7 @@ static int body_forward(const struct plait_work *w, int chunk, bool train,
          i++) {
         const struct plait_block *b = &state->blocks[i];
 
-        if (b->kind == PLAIT_BLOCK_HEAD)
+        if (is_end(b))
             break;
         here.layer = b->layer;
         here.peak = train ? peaks_of(w, b) : NULL;
@@ -294,9 +301,10 @@ int plait_transformer_load(struct plait_model *model, int chunk, int slot,
     if (first_block(model, chunk)->kind == PLAIT_BLOCK_EMBEDDING &&
         plait_upload_inputs(&w, batch) < 0)
         return -1;
-    return last_block(model, chunk)->kind == PLAIT_BLOCK_HEAD
-               ? plait_upload_targets(&w, batch)
-               : 0;
+    if (last_block(model, chunk)->kind != PLAIT_BLOCK_HEAD)
+        return 0;
+    return plait_upload_targets(&w, batch) < 0 ? -1
+                                               : plait_upload_next(&w, batch);
 }
 
 int plait_transformer_forward(struct plait_model *model,
@@ -315,6 +323,7 @@ int plait_transformer_forward(struct plait_model *model,
     if (last->kind != PLAIT_BLOCK_HEAD)
         return finish_stream(&w, &s, f->out);
     if (plait_upload_targets(&w, f->batch) < 0 ||
+        (f->train && plait_upload_next(&w, f->batch) < 0) ||
         acquire_regions(&w, last, f->train) < 0 ||
         look_ahead(&w, f->chunk, last, false) < 0 ||
         head_forward(&w, last, &s, f->loss, f->train) < 0)
@@ -392,7 +401,7 @@ static int block_backward(const struct plait_work *w, int chunk,
     const struct plait_activations *a = &w->slot->layer[nth];
     int rc = 0;
 
-    if (b->kind == PLAIT_BLOCK_HEAD)
+    if (is_end(b))
         return 0; /* done in forward */
     w->model->observer.layer = b->layer;
     if (acquire_regions(w, b, true) < 0 || look_ahead(w, chunk, b, true) < 0)

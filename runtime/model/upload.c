@@ -70,6 +70,65 @@ int plait_upload_starts(const struct plait_work *w,
     return upload_tokens(w, batch->starts, w->slot->starts, NULL);
 }
 
+/* Of the tokens from `pos` on of a sequence: what stands one token further, in
+ * the same document; behind it is `behind` (NULL: the last token once more).
+ * starts NULL: there is one document. */
+static void copy_next(int32_t *to, const int32_t *sequence,
+                      const int32_t *starts, const struct plait_row_span *at,
+                      const int32_t *behind)
+{
+    int64_t length = (int64_t)at->T;
+
+    for (size_t i = 0; i < at->rows; i++) {
+        int64_t next = at->pos + (int64_t)i + 1;
+        int64_t last = next < length ? next - 1 : length - 1;
+        bool same =
+            next < length && (!starts || starts[next] == starts[next - 1]);
+
+        to[i] = same ? sequence[next] : behind ? *behind : sequence[last];
+    }
+}
+
+static int upload_shifted(const struct plait_work *w, const int32_t *host,
+                          const int32_t *starts, int32_t *to,
+                          const int32_t *behind)
+{
+    const struct plait_batch_shape *s = w->shape;
+    int32_t *at = w->slot->staged;
+
+    for (int p = 0; p < s->pieces; p++)
+        for (int i = 0; i < s->batch; i++, at += s->piece_len) {
+            const struct plait_row_span piece = {
+                .rows = (size_t)s->piece_len,
+                .T = (size_t)s->seq_len,
+                .pos = plait_model_piece_pos(w->model, s, p)};
+            int64_t first = (int64_t)i * s->seq_len;
+
+            copy_next(at, host + first, starts ? starts + first : NULL, &piece,
+                      behind);
+        }
+    return w->ops->to_device(w->q, to, w->slot->staged, s->N * sizeof(*to));
+}
+
+/* A sequence's last row, and a document's, has no target there: what is beyond
+ * the sequence is not known, and documents know nothing of each other. It takes
+ * its own token for the next: experts choose and count such a row as any other,
+ * and the balance loss has a gradient for its embedding, which must be that of
+ * a token that the document has. */
+int plait_upload_next(const struct plait_work *w,
+                      const struct plait_batch *batch)
+{
+    static const int32_t none = -1;
+
+    if (!w->slot->next_tokens || !batch->tokens)
+        return 0;
+    if (upload_shifted(w, batch->tokens, batch->starts, w->slot->next_tokens,
+                       NULL) < 0)
+        return -1;
+    return upload_shifted(w, batch->targets, batch->starts,
+                          w->slot->next_targets, &none);
+}
+
 /* Of the tokens added to texts. */
 static int upload_text_windows(const struct plait_work *w)
 {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/kernels.h"
+#include "topology/job/model_size.h"
 
 struct plait_small_norms {
     struct plait_model *model;
@@ -30,7 +31,7 @@ static const char *against_any(const struct plait_job_config *c,
         return "context parallel ranks have parts of sequences";
     if (size[PLAIT_EP] > 1)
         return "experts have gradients of other ranks' tokens";
-    if (c->model.tie_embeddings && size[PLAIT_PP] > 1)
+    if (plait_model_shares_table(&c->model) && size[PLAIT_PP] > 1)
         return "the pipeline's ends share the embeddings' gradient";
     return NULL;
 }

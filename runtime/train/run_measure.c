@@ -211,6 +211,7 @@ void plait_run_measure_step(struct run *r,
     m->seen = result->seen;
     m->skipped = result->skipped;
     m->loss = result->loss;
+    m->mtp_loss = result->mtp_loss;
     m->loss_tokens = result->counted;
     m->val = (struct plait_evaluation){.loss = NAN, .accuracy = NAN};
     m->grad_norm = result->grad_norm;

@@ -236,9 +236,9 @@ struct step_now {
     int replicas;  /* with gradients of their own, one per dp coordinate; 1
                       unless they are apart */
     double lr;
-    double loss, norms; /* sums over the learners */
-    double norm;        /* of this replica's gradient; not finite if any is
-                           not, so that all skip the step */
+    double loss, mtp_loss, norms; /* sums over the learners */
+    double norm; /* of this replica's gradient; not finite if any is
+                    not, so that all skip the step */
     struct plait_observation seen;
     double max_logit;
     bool left_out; /* the update is skipped: an outlier */
@@ -270,7 +270,8 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
     memset(t->sums, 0, (NSUMS + now->replicas) * sizeof(*t->sums));
     squares[mine] = own->squares * factor * factor;
     t->sums[SUM_SMALL] = own->small * factor * factor;
-    t->sums[SUM_LOSS] = own->loss;
+    t->sums[SUM_LOSS] = own->loss[0];
+    t->sums[SUM_MTP] = own->loss[1];
     /* Replicas that are not apart have the same gradient: count it once. */
     if (t->replicas && !now->apart && t->mesh->coord.at[PLAIT_DP] != 0)
         squares[mine] = 0;
@@ -282,6 +283,7 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
         (t->sums[SUM_SHARES] != 0 && plait_mesh_tell(t->mesh) < 0))
         return -1;
     now->loss += t->sums[SUM_LOSS];
+    now->mtp_loss += t->sums[SUM_MTP];
     now->stop = t->sums[SUM_STOP] > 0;
     now->norm = sqrt(squares[mine]) / t->scale.scale;
     for (int k = 0; k < now->replicas; k++) {
@@ -484,6 +486,7 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     result->batch = t->batch_size;
     result->counted = t->masked ? t->counted : NAN;
     result->loss = now.loss / now.tokens;
+    result->mtp_loss = c->model.mtp_layers ? now.mtp_loss / now.tokens : NAN;
     result->grad_norm = now.norms / learners_of(t);
     result->max_logit = now.max_logit;
     result->lr = now.lr;

@@ -51,6 +51,7 @@ int plait_trainer_identify_data(struct plait_trainer *t,
 struct plait_step_result {
     int batch;        /* sequences */
     double loss;      /* mean over the tokens of the step that count */
+    double mtp_loss;  /* of model.mtp_layers, over as many; NaN: 0 of these */
     double counted;   /* how many they are; NaN: all */
     double grad_norm; /* before clipping; mean over replicas that are apart */
     double max_logit; /* of attention, before the step; NaN: optim.qk_clip 0 */

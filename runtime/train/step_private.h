@@ -8,10 +8,10 @@
 
 /* What is summed over the world in a step; the squared gradient norms of the
  * replicas follow. SUM_SHARES: of plait_mesh_share(). */
-enum { SUM_LOSS, SUM_STOP, SUM_SMALL, SUM_SHARES, NSUMS };
+enum { SUM_LOSS, SUM_MTP, SUM_STOP, SUM_SMALL, SUM_SHARES, NSUMS };
 
 /* What the host reads of a queued step. */
-enum { SEEN_SQUARES, SEEN_SMALL, SEEN_LOSS, NSEEN };
+enum { SEEN_SQUARES, SEEN_SMALL, SEEN_LOSS, SEEN_MTP, NSEEN };
 
 struct plait_trainer {
     const struct plait_job_config *config;
@@ -37,7 +37,8 @@ struct plait_trainer {
     int most;                  /* the most micro-batches of any step */
     struct plait_batch *batch; /* [most] */
     float *weights; /* [most][micro_batch] with train.noise, else NULL */
-    double *loss;   /* device: [2] the loss, and images classified right */
+    double *loss;   /* device: [2] the loss; images classified right, or the
+                       loss of model.mtp_layers */
     double *seen;   /* pinned: [NSEEN], complete at the event `summed` */
     struct plait_event *summed;
     double *sums;   /* [NSUMS + replicas] of a step over the world */
@@ -60,7 +61,7 @@ int plait_trainer_describe(struct plait_trainer *t, struct plait_error *err);
 struct plait_own_sums {
     double squares; /* of the squares of the gradient */
     double small;   /* the same, of gradients of parts of the batch */
-    double loss;
+    double loss[2]; /* and that of model.mtp_layers */
     struct plait_small_batch part; /* which parts */
 };
 

@@ -25,7 +25,7 @@ int plait_trainer_read_sums(struct plait_trainer *t, struct plait_own_sums *own)
     if (plait_optim_sum_squares(t->optim, &own->squares) < 0 ||
         plait_gradsync_small(t->sync, &own->part, &own->small) < 0)
         return -1;
-    return plait_trainer_local_sums(t, &own->loss, 1);
+    return plait_trainer_local_sums(t, own->loss, 2);
 }
 
 int plait_trainer_queue_sums(struct plait_trainer *t,
@@ -37,7 +37,8 @@ int plait_trainer_queue_sums(struct plait_trainer *t,
     if (plait_optim_queue_squares(t->optim, &t->seen[SEEN_SQUARES]) < 0 ||
         plait_gradsync_queue_small(t->sync, &own->part, &t->seen[SEEN_SMALL]) <
             0 ||
-        ops->copy_out(q, &t->seen[SEEN_LOSS], t->loss, sizeof(*t->loss)) < 0)
+        ops->copy_out(q, &t->seen[SEEN_LOSS], t->loss, 2 * sizeof(*t->loss)) <
+            0)
         return -1;
     return ops->event_record(t->summed, q);
 }
@@ -48,6 +49,8 @@ int plait_trainer_take_sums(struct plait_trainer *t, struct plait_own_sums *own)
         return -1;
     own->squares = t->seen[SEEN_SQUARES];
     own->small = t->seen[SEEN_SMALL];
-    own->loss = t->mesh->coord.at[PLAIT_TP] == 0 ? t->seen[SEEN_LOSS] : 0;
+    for (int i = 0; i < 2; i++)
+        own->loss[i] =
+            t->mesh->coord.at[PLAIT_TP] == 0 ? t->seen[SEEN_LOSS + i] : 0;
     return 0;
 }

@@ -183,6 +183,17 @@ billions olmo3.json 7.30 7.30
 billions granite.json 8.17 8.17
 billions glm45.json 352.8 33
 billions kimi.json 1026 32.6
+# With a layer of multi-token prediction, whose embedding and head are the
+# model's: 256 + 1 experts of 3 x 7168 x 2048, latent attention, a router, and
+# the join of 2 x 7168 x 7168.
+for key in num_nextn_predict_layers num_mtp_layers; do
+    sed "s/{/{\"$key\": 1, /" deepseek.json >deepseek-mtp.json
+    billions deepseek-mtp.json 682.6 38.2
+    sed -i "s/\"$key\": 1/\"$key\": 2/" deepseek-mtp.json
+    billions deepseek-mtp.json 671 37.5
+    grep -q 'more than one layer of multi-token prediction.* left out' json
+    check "... as two layers are left out, in a note" $?
+done
 # A window in every layer but each fourth costs less than none in any.
 "$plait" estimate --model olmo3.json --gpus 8 --json >json &&
     "$plait" estimate --model olmo2.json --gpus 8 --json >other &&
@@ -246,6 +257,10 @@ parameters megatron.args 8030261248
     --sequence --zero 1 --micro-batch 1 --global-batch 128 --json >other
 cmp json other
 check 'the same model, layout and software' $?
+# The join, two norms of what it takes, the layer and the last norm.
+sed '1s/^/--mtp-num-layers 1 /' megatron.args >megatron-mtp.args
+parameters megatron-mtp.args \
+    $((8030261248 + 2 * 4096 * 4096 + 2 * 4096 + 218112000 + 4096))
 # An mlp without a gate has shared experts without one.
 cat >shared.args <<'END'
 --num-layers 2 --hidden-size 64 --num-attention-heads 4 \

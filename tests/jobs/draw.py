@@ -69,6 +69,12 @@ def leave_trained(c):
     if "model.mup" not in c:
         c.pop("model.mup_layers", None)
         c.pop("model.mup_head_dim", None)
+    if "model.mtp_layers" not in c:
+        c.pop("model.mtp_loss", None)
+    else:
+        for key in ("optim.qk_clip", "model.residual_multiplier", "model.mup",
+                    "model.mup_layers", "model.mup_head_dim"):
+            c.pop(key, None)
     if "model.experts" in c or "model.residual_multiplier" in c or \
             "model.mup_layers" in c:
         c.pop("model.norm_place", None)
@@ -235,7 +241,8 @@ def sync(rng, c):
         c.update(some(rng, {"sync.delay": ["1"]}, 0.5))
         if "sync.delay" in c:
             c.update(some(rng, {"sync.mixing": ["0.25", "1"]}, 0.5))
-        if c["model.family"] in ("gpt2", "llama") and c["model.layers"] > 1:
+        if c["model.family"] in ("gpt2", "llama") and \
+                c["model.layers"] > 1 and "model.mtp_layers" not in c:
             c.update(some(rng, {"sync.fragments": ["2"]}, 0.5))
     if mode in ("diloco", "sma"):
         c.update(some(rng, {"sync.momentum": ["0.5", "0"]}, 0.5))
@@ -469,7 +476,8 @@ def logs(rng, job, run):
     for key, name in keys.PATHS.items():
         if rng.random() < 0.05:
             s[key] = f'"%/{name}"'
-    if "log.tensorboard" in s and not apart(job):
+    if "log.tensorboard" in s and not apart(job) and \
+            "model.mtp_layers" not in job["config"]:
         s.update(some(rng, {"log.histograms": [1, 2]}, 0.5))
     if rng.random() < 0.1:  # the number of ranks over the others
         s.pop("parallel.dp", None) if s.get("parallel.dp", 1) == 1 else None

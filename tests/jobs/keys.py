@@ -22,6 +22,8 @@ TEXT = {
     "model.mup_head_dim": ["2", "16"],
     "model.dropout": ["0.1", "0.5"],
     "model.attention_dropout": ["0.1", "0.5"],
+    "model.mtp_layers": ["1"],
+    "model.mtp_loss": ["0.3"],
     "train.noise": ["0.5"],
     "optim.qk_clip": ["0.05", "100"],
 }

@@ -3,8 +3,9 @@
 #include "model_run.h"
 #include "topology/job/model_size.h"
 
-/* usage: dump_grads gpt2|llama|first EXPERTS CAPACITY > FILE
+/* usage: dump_grads gpt2|llama|first EXPERTS CAPACITY [MTP] > FILE
  * first: a llama whose first layer has no experts, and with shared ones.
+ * MTP: model.mtp_loss of a model that predicts a token further.
  * Writes one training step of a small model for torch_check.py: a line
  * "key value ..." each for the configuration, tokens and targets; "loss X";
  * then per tensor a line "tensor NAME ROWS COLS", its values and its
@@ -33,17 +34,18 @@ static void write_ids(const char *key, const int32_t *ids, int n)
 
 int main(int argc, char **argv)
 {
-    int first = argc == 4 && strcmp(argv[1], "first") == 0;
-    int llama = first || (argc == 4 && strcmp(argv[1], "llama") == 0);
+    bool given = argc == 4 || argc == 5;
+    int first = given && strcmp(argv[1], "first") == 0;
+    int llama = first || (given && strcmp(argv[1], "llama") == 0);
     static int32_t tokens[64], targets[64];
     struct plait_job_config config;
     struct plait_batch b;
     struct run r = {0};
     int n;
 
-    if (!llama && (argc != 4 || strcmp(argv[1], "gpt2") != 0)) {
+    if (!llama && (!given || strcmp(argv[1], "gpt2") != 0)) {
         fprintf(stderr, "usage: dump_grads gpt2|llama|first EXPERTS CAPACITY "
-                        "> FILE\n");
+                        "[MTP] > FILE\n");
         return 2;
     }
     small_config(&config, first   ? FIRST_LLAMA
@@ -52,6 +54,8 @@ int main(int argc, char **argv)
     config.model.experts = atoi(argv[2]);
     config.model.experts_capacity = atof(argv[3]);
     config.model.experts_balance = 0.5;
+    config.model.mtp_layers = argc == 5;
+    config.model.mtp_loss = argc == 5 ? atof(argv[4]) : 0;
     place(&r.mesh, 1, 0, 1, 0);
     open_device(&r, plait_ops_cpu());
     open_model(&r, &config, 1);
@@ -69,6 +73,7 @@ int main(int argc, char **argv)
     printf("experts %d\ntop_k %d\nbalance %g\ncapacity %d\n",
            config.model.experts, config.model.experts_top_k,
            config.model.experts_balance, plait_model_capacity(&config.model));
+    printf("mtp %g\n", config.model.mtp_loss);
     write_ids("tokens", tokens, n);
     write_ids("targets", targets, n);
     printf("loss %.17g\n", take_loss(&r));

@@ -134,6 +134,9 @@ OSS = "model.mlp_bias=true model.gate=clamped"
 # What is dropped depends on no layout.
 DROPS = "model.dropout=0.2 model.attention_dropout=0.3"
 
+# As DeepSeek-V3: the token after the next is predicted too.
+MTP = "model.mtp_layers=1 model.mtp_loss=0.5"
+
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
 
@@ -335,6 +338,40 @@ micro_batch=1"),
     ("llama", "2122", f"{DROPS} {LATENT} sequence=true recompute=full zero=3"),
     ("gpt2", "112", "model.dropout=0.1"),
     ("llama", "1122", "model.attention_dropout=0.1"),
+    # multi-token prediction
+    ("gpt2", "211", MTP),
+    ("llama", "211", MTP + " sequence=true micro_batch=1"),
+    ("llama", "121", MTP),
+    ("gpt2", "121", MTP + " zero=1 schedule=naive"),
+    ("odd-llama", "331", MTP + " schedule=zb-h1"),
+    ("odd-gpt2", "131", MTP + " schedule=zb-h1 recompute=full"),
+    ("llama", "121", MTP + " schedule=interleaved virtual=2"),
+    ("llama", "112", MTP + " zero=1"),
+    ("gpt2", "112", MTP + " zero=2"),
+    ("llama", "112", MTP + " zero=2 schedule=gpipe"),
+    ("llama", "122", MTP + " zero=3"),
+    ("gpt2", "122", MTP + " zero=3 schedule=gpipe micro_batch=1"),
+    ("odd-llama", "113", MTP + " zero=3 recompute=selective"),
+    ("llama", "1112", MTP),
+    ("odd-llama", "1113", f"{MTP} {DOCUMENTS}"),
+    ("llama", "121", f"{MTP} {PROMPTS}"),
+    ("llama", "2122", MTP + " sequence=true zero=3 recompute=full"),
+    ("moe", "211", f"{MTP} {FIRST}"),
+    ("moe", "12212", f"{MTP} {BIASED} zero=2"),
+    ("moe", "21212", f"{MTP} {SHARED} zero=3 recompute=full"),
+    ("odd-moe", "11212", MTP + " micro_batch=1"),
+    ("llama", "2122", f"{MTP} {LATENT} zero=1"),
+    ("moe", "2122", " ".join((MTP, FIRST, SHARED, BIASED,
+                              "zero=1 then=12212"))),
+    ("llama", "221", f"{MTP} {BOTH} offload=activations"),
+    ("llama", "1112", f"{MTP} {DROPS}"),
+    ("gpt2", "221", MTP + " then=114"),
+    ("llama", "121", MTP + " stages=[4,0] schedule=zb-h1"),
+    ("llama", "212", MTP + " precision=bf16 zero=1"),
+    ("llama", "211", MTP + " precision=fp8 recompute=selective"),
+    ("llama", "112", MTP + " precision=fp16 loss_scale=50000000"),
+    ("llama", "122", MTP + " optim.name=adamw8bit optim.lr=1e-3 zero=1"),
+    ("llama", "221", MTP + " optim.name=muon"),
     # the head's product is made before every other gradient
     ("gpt2", "112", "zero=2 schedule=gpipe"),
     ("gpt2", "112", "zero=3 schedule=gpipe"),

@@ -232,6 +232,10 @@ def train(args, work, family, layout, strand):
     losses = [line["loss"] for line in lines]
     if len(losses) != STEPS:
         raise Failed(f"{len(losses)} lines of metrics, not {STEPS}")
+    further = [line["mtp_loss"] for line in lines if "mtp_loss" in line]
+    if len(further) != STEPS * ("mtp_layers=1" in strand):
+        raise Failed(f"{len(further)} lines with mtp_loss")
+    losses += further
     weights = load_weights(glob.glob(out + "/ckpt/step-*")[0])
     shutil.rmtree(out)
     skipped = [line["grad_norm"] is None for line in lines]

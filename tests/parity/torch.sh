@@ -15,5 +15,9 @@ for family in gpt2 llama; do
 	done
 done
 "$top_builddir/tests/parity/dump_grads" first 4 0 > "$dir/first" || exit 99
+for model in "gpt2 0 0" "llama 0 0" "llama 4 0.75" "first 4 0"; do
+	"$top_builddir/tests/parity/dump_grads" $model 0.3 \
+		> "$dir/mtp.$model" || exit 99
+done
 OMP_NUM_THREADS=1 "$python" "$top_srcdir/tests/parity/torch_check.py" \
 	"$dir"/*

@@ -59,6 +59,11 @@ def attention(q, k, v):
     return torch.einsum("bhqk,bkhd->bqhd", p, v).flatten(2)
 
 
+def summed(logits, targets):
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(),
+                           ignore_index=-1, reduction="sum")
+
+
 class Model:
     def __init__(self, config, w):
         self.w = w
@@ -69,6 +74,7 @@ class Model:
         self.experts = int(config["experts"][0])
         self.top_k = int(config["top_k"][0])
         self.capacity = int(config["capacity"][0])
+        self.mtp = float(config["mtp"][0])
         self.dropped = 0
         self.imbalance = 0  # of all layers
 
@@ -125,16 +131,32 @@ class Model:
         return sum(share[..., e:e + 1] * self.mlp(p + "experts.%d." % e, n)
                    for e in range(self.experts))
 
+    def logits(self, norm, x):
+        head = "head.weight" if self.llama else "embedding.weight"
+        return self.norm(norm, x) @ self.w[head].T
+
+    def further(self, x, tokens):
+        """Logits of the token after the next; the last row of a sequence,
+        which is of no loss, takes its own token for the next. x: the stream
+        behind the last layer."""
+        p = "mtp.0."
+        following = torch.cat([tokens[:, 1:], tokens[:, -1:]], dim=1)
+        e = self.norm(p + "token_norm", self.w["embedding.weight"][following])
+        h = self.norm(p + "hidden_norm", self.norm("norm", x))
+        x = torch.cat([e, h], dim=-1) @ self.w[p + "join.weight"].T
+        return self.logits(p + "norm", self.layer(p, x))
+
     def loss(self, tokens, targets):
         x = self.w["embedding.weight"][tokens]
         if not self.llama:
             x = x + self.w["position.weight"]
         for i in range(self.layers):
             x = self.layer("layers.%d." % i, x)
-        head = "head.weight" if self.llama else "embedding.weight"
-        logits = self.norm("norm", x) @ self.w[head].T
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(),
-                               ignore_index=-1, reduction="sum")
+        loss = summed(self.logits("norm", x), targets)
+        if self.mtp:
+            beyond = F.pad(targets[:, 1:], (0, 1), value=-1)
+            loss = loss + self.mtp * summed(self.further(x, tokens), beyond)
+        return loss
 
 
 class Tap:
@@ -148,8 +170,8 @@ class Tap:
 
 def check(tap, path):
     config, weights, grads = read_dump(path)
-    family = "%s with %s experts of capacity %s" % (
-        config["family"][0], config["experts"][0], config["capacity"][0])
+    family = "%s with %s experts of capacity %s, mtp %s" % tuple(
+        config[key][0] for key in ("family", "experts", "capacity", "mtp"))
     w = {k: torch.tensor(v, requires_grad=True) for k, v in weights.items()}
     batch = int(config["batch"][0])
     tokens = torch.tensor([int(t) for t in config["tokens"]])

@@ -96,7 +96,7 @@ static inline void open_model(struct run *r,
     size = plait_dtype_size(r->model->type);
     r->weights = ops->alloc(r->mesh.dev, r->model->count * size);
     r->grads = ops->alloc(r->mesh.dev, r->model->count * sizeof(*r->grads));
-    r->loss = ops->alloc(r->mesh.dev, sizeof(*r->loss));
+    r->loss = ops->alloc(r->mesh.dev, 2 * sizeof(*r->loss));
     for (int i = 0; i < r->model->nregions; i++) {
         struct plait_region *g = &r->model->regions[i];
 
@@ -143,13 +143,15 @@ static inline float *grad_of(const struct run *r, const struct plait_tensor *t)
     return v;
 }
 
+/* What gradients are of: with the loss of model.mtp_layers by its weight. */
 static inline double take_loss(struct run *r)
 {
-    double loss;
+    const struct plait_model_config *m = &r->model->config->model;
+    double loss[2];
 
-    r->mesh.ops->to_host(r->mesh.q, &loss, r->loss, sizeof(loss));
+    r->mesh.ops->to_host(r->mesh.q, loss, r->loss, sizeof(loss));
     r->mesh.ops->fill_zero(r->mesh.q, r->loss, sizeof(loss));
-    return loss;
+    return loss[0] + (m->mtp_layers ? m->mtp_loss * loss[1] : 0);
 }
 
 /* Tokens, some of which repeat, and targets, one of which is masked. */

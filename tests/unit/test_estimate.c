@@ -106,6 +106,41 @@ static void test_formulas(void)
        "activations: the hidden state with full recompute, and one layer");
 }
 
+/* Of what predicts a token further nothing is recomputed; and a tensor-parallel
+ * rank joins its own rows, and has traffic for it. */
+static void test_mtp(void)
+{
+    double ideal, head[2], layer[2], h = rows[2].hidden;
+    struct plait_estimate with, without;
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find("a100-80g", &gpu, NULL);
+    make(&rows[2], &c, &l);
+    for (int sequence = 0; sequence < 2; sequence++) {
+        c.parallel.sequence = sequence;
+        c.model.mtp_layers = 0;
+        plait_estimate(&c, &l, &gpu, &without, NULL);
+        c.model.mtp_layers = 1;
+        plait_estimate(&c, &l, &gpu, &with, NULL);
+        head[sequence] = with.head_s - without.head_s;
+        layer[sequence] = without.elementwise_s / c.model.layers;
+    }
+    ok(near(with.flops_per_step - without.flops_per_step,
+            512 * 2048 * (with.flops_per_token - without.flops_per_token),
+            1e-9),
+       "a module with full recompute: %g FLOPs a step, thrice its forward",
+       with.flops_per_step - without.flops_per_step);
+    ideal = 3 * (512 / 32.0) * 2048 * 4 * h * h * (1 - 1 / 4.0) / gpu.flops16;
+    ok(head[0] - layer[0] - (head[1] - layer[1]) > ideal,
+       "a module's join of a rank's own rows: %.4f s less, %.4f s of them "
+       "elementwise, at least %.4f s of its product",
+       head[0] - head[1], layer[0] - layer[1], ideal);
+    ok(head[1] > without.axis_s[PLAIT_TP] / c.model.layers,
+       "%.4f s of a module, with the traffic of a layer", head[1]);
+}
+
 static void test_zero(void)
 {
     struct plait_estimate e[4];
@@ -834,6 +869,7 @@ static void test_shared_cores(void)
 int main(void)
 {
     test_formulas();
+    test_mtp();
     test_zero();
     test_tf32();
     test_fp8();

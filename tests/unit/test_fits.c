@@ -245,6 +245,15 @@ static void check_model(void)
     CASE(CONFIG, "model.attention_sinks is for llama models", TO_GPT2,
          c.model.attention_sinks = true);
     CASE(TRAINER, NULL, c.model.attention_sinks = true);
+    CASE(TRAINER, NULL, c.model.mtp_layers = 1);
+    CASE(TRAINER,
+         "model.mtp_layers 1 with optim.qk_clip: plait-train trains one "
+         "without the other",
+         c.model.mtp_layers = 1, c.optim.qk_clip = 100);
+    CASE(TRAINER,
+         "model.mtp_layers 1 with model.residual_multiplier: plait-train "
+         "trains one without the other",
+         c.model.mtp_layers = 1, c.model.residual_multiplier = 0.5);
     CASE(TRAINER, NULL, TO_LATENT);
     CASE(TRAINER,
          "model.mla with model.qk_norm: plait-train trains one without the "
@@ -731,6 +740,8 @@ static void check_images(void)
     CASE(CONFIG, "train.micro_batch 2 is not divisible by model.ghost_batch 3",
          IMAGE(PLAIT_RESNET), c.model.norm = PLAIT_NORM_GHOST,
          c.model.ghost_batch = 3);
+    CASE(CONFIG, "model.mtp_layers: an image model predicts no tokens",
+         IMAGE(PLAIT_RESNET), c.model.mtp_layers = 1);
     CASE(CONFIG, "model.dropout: an image model has no dropout",
          IMAGE(PLAIT_RESNET), c.model.dropout = 0.1);
     CASE(CONFIG, "model.attention_dropout: an image model has no dropout",

@@ -21,7 +21,8 @@ static void defaults(void)
     ok(c->model.layers == 12 && c->model.hidden == 768 &&
            c->model.kv_heads == 12 && c->model.ffn == 3072 &&
            c->model.tie_embeddings && c->model.seq_len == 1024 &&
-           !c->model.mup && !c->model.mup_layers && !c->model.mup_head_dim,
+           !c->model.mup && !c->model.mup_layers && !c->model.mup_head_dim &&
+           !c->model.mtp_layers && c->model.mtp_loss == 0.1,
        "gpt2's model");
     ok(c->parallel.layout.size[PLAIT_TP] == 1 &&
            c->parallel.layout.size[PLAIT_DP] == PLAIT_AUTO &&
@@ -192,7 +193,7 @@ static void full(void)
         "  qk_norm_whole: true, rope_theta_window: 300,\n"
         "  attention_sinks: true, mlp_bias: true, rope_scaling: yarn,\n"
         "  rope_truncate: true, rope_attention_factor: 1.5,\n"
-        "  rope_columns: 12}\n"
+        "  rope_columns: 12, mtp_layers: 1, mtp_loss: 0.3}\n"
         "data:\n"
         "  train: 'a b/*.bin'\n"
         "  val: ~\n"
@@ -233,7 +234,8 @@ static void full(void)
            c->model.rope_theta_window == 300 && c->model.rope_columns == 12 &&
            c->model.attention_sinks && c->model.mlp_bias &&
            c->model.rope_scaling == PLAIT_ROPE_YARN && c->model.rope_truncate &&
-           c->model.rope_attention_factor == 1.5,
+           c->model.rope_attention_factor == 1.5 && c->model.mtp_layers == 1 &&
+           c->model.mtp_loss == 0.3,
        "llama: what its later versions and Qwen have");
     ok(prints_back(&c->model), "the section is printed and read back");
     ok(c->data.train.n == 1 && !c->data.train.at[0].name &&
@@ -523,6 +525,10 @@ static void overrides(void)
 static const struct {
     const char *text, *says;
 } refusals[] = {
+    {"model: {mtp_layers: 2}",
+     "mtp_layers must be a whole number from 0 to 1, not '2'"},
+    {"model: {mtp_loss: 0}",
+     "mtp_loss must be a number from 1e-06 to 1000, not '0'"},
     {"model:\n  layerz: 3\n",
      "f.yaml:2: unknown key 'layerz' in model; did you mean 'layers'?"},
     {"model:\n\tlayers: 3\n", "f.yaml:2: a tab; YAML is indented by spaces"},

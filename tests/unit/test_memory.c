@@ -21,7 +21,7 @@ struct setting {
     enum plait_balance_over over;
     enum plait_schedule_kind schedule;
     enum plait_recompute recompute;
-    bool sequence, tied, documents, drops;
+    bool sequence, tied, documents, drops, mtp;
     double capacity;
     enum plait_precision precision;
     enum plait_offload offload;
@@ -151,6 +151,33 @@ static struct setting settings[] = {
      .experts = 64,
      .dense = 6,
      .stages = {4, 1, 3, 1}},
+    /* a module that predicts a token further */
+    {.family = PLAIT_GPT2, .pp = 2, .tp = 2, .mtp = true, .tied = true},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .tp = 2,
+     .mtp = true,
+     .sequence = true,
+     .recompute = PLAIT_RECOMPUTE_SELECTIVE},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .cp = 2,
+     .mtp = true,
+     .experts = 4,
+     .dense = 1,
+     .shared = 1,
+     .scores = PLAIT_SCORES_SIGMOID,
+     .recompute = PLAIT_RECOMPUTE_FULL},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .mtp = true,
+     .stages = {5, 3},
+     .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    {.family = PLAIT_LLAMA,
+     .pp = 4,
+     .mtp = true,
+     .experts = 2,
+     .schedule = PLAIT_SCHEDULE_ZB_H1},
     {.family = PLAIT_GPT2, .pp = 4, .stages = {1, 6, 1, 0}, .tied = true},
     {.family = PLAIT_GPT2,
      .pp = 2,
@@ -176,6 +203,7 @@ static void set(struct setting *s, struct plait_job_config *c,
     c->model.experts_balance = 0.01;
     c->model.experts_capacity = s->capacity;
     c->model.tie_embeddings = s->tied;
+    c->model.mtp_layers = s->mtp;
     c->model.seq_len = 64;
     c->parallel.schedule = s->v          ? PLAIT_SCHEDULE_INTERLEAVED
                            : s->schedule ? s->schedule

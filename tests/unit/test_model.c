@@ -158,6 +158,187 @@ static void test_dropout(enum plait_family family)
     close_run(&r);
 }
 
+/* A module that predicts a token further: the gradient is that of both losses,
+ * of which an evaluation has the one alone. */
+static void test_mtp(enum plait_family family, int experts, bool tied)
+{
+    struct plait_job_config config, none;
+    struct run r = {0}, plain = {0};
+    struct plait_batch b;
+    double evaluated, without, both;
+
+    small_config(&config, family);
+    config.model.layers = 2;
+    config.model.experts = experts;
+    config.model.tie_embeddings = tied;
+    none = config;
+    config.model.mtp_layers = 1;
+    config.model.mtp_loss = 0.3;
+    place(&r.mesh, 1, 0, 1, 0);
+    plain.mesh = r.mesh;
+    open_device(&r, plait_ops_ref());
+    open_model(&r, &config, 1);
+    open_device(&plain, plait_ops_ref());
+    open_model(&plain, &none, 1);
+    b = make_batch(&config, tokens, targets);
+    evaluated = loss_of(&r, &b);
+    without = loss_of(&plain, &b);
+    both = step(&r, &b);
+    ok(evaluated == without && both > 1.2 * without,
+       "family %d, %d experts: loss %.4f, with that of the token after the "
+       "next %.4f",
+       family, experts, without, both);
+    training = true;
+    for (int i = 0; i < r.model->ntensors; i++) {
+        step(&r, &b);
+        check_tensor(&r, &b, &r.model->tensors[i]);
+    }
+    training = false;
+    close_run(&plain);
+    close_run(&r);
+}
+
+static int linear_forwards;
+static size_t counted_grads;
+static const struct plait_ops *counted;
+
+static int count_forward(struct plait_queue *q, const struct plait_linear *l)
+{
+    linear_forwards++;
+    return counted->linear_forward(q, l);
+}
+
+/* Products of the forward pass of two layers and a module, which has all of the
+ * module; the gradients go to `grads`. */
+static int forwards_of(enum plait_recompute recompute, float **grads)
+{
+    struct plait_job_config config;
+    struct plait_ops ops = *plait_ops_ref();
+    struct run r = {0};
+    struct plait_batch b;
+    int n;
+
+    small_config(&config, PLAIT_LLAMA);
+    config.model.layers = 2;
+    config.model.mtp_layers = 1;
+    config.model.mtp_loss = 0.3;
+    config.parallel.recompute = recompute;
+    counted = plait_ops_ref();
+    ops.linear_forward = count_forward;
+    place(&r.mesh, 1, 0, 1, 0);
+    open_device(&r, &ops);
+    open_model(&r, &config, 1);
+    b = make_batch(&config, tokens, targets);
+    clear_grads(&r);
+    linear_forwards = 0;
+    plait_model_forward(
+        r.model,
+        &(struct plait_forward){.batch = &b, .loss = r.loss, .train = true});
+    n = linear_forwards;
+    plait_model_backward(r.model, &(struct plait_backward){0});
+    *grads = malloc(r.model->count * sizeof(**grads));
+    counted_grads = r.model->count;
+    memcpy(*grads, r.grads, counted_grads * sizeof(**grads));
+    close_run(&r);
+    return n;
+}
+
+/* A module's backward follows its forward: nothing of it is computed again. */
+static void test_mtp_recompute(void)
+{
+    float *kept, *again;
+    int n = forwards_of(PLAIT_RECOMPUTE_NONE, &kept);
+    int full = forwards_of(PLAIT_RECOMPUTE_FULL, &again);
+
+    ok(n > 0 && full == n &&
+           memcmp(kept, again, counted_grads * sizeof(*kept)) == 0,
+       "recompute: %d products of the forward pass with a module, %d without "
+       "recompute, the same gradients",
+       full, n);
+    free(again);
+    free(kept);
+}
+
+/* Rows of a module that have no next token train the embedding of no token that
+ * the batch lacks, not even through the balance of its experts. */
+static void test_mtp_last(void)
+{
+    struct plait_job_config config;
+    const struct plait_tensor *t;
+    struct run r = {0};
+    struct plait_batch b;
+    double lacked = 0, had = 0;
+    float *g;
+
+    small_config(&config, PLAIT_LLAMA);
+    config.model.experts = 4;
+    config.model.experts_balance = 1;
+    config.model.mtp_layers = 1;
+    config.model.mtp_loss = 0.3;
+    place(&r.mesh, 1, 0, 1, 0);
+    open_device(&r, plait_ops_ref());
+    open_model(&r, &config, 1);
+    b = make_batch(&config, tokens, targets);
+    for (int i = 0; i < ROWS; i++)
+        tokens[i] = 1 + tokens[i] % 2;
+    step(&r, &b);
+    t = find_tensor(r.model, "embedding.weight");
+    g = grad_of(&r, t);
+    for (int i = 0; i < config.model.hidden; i++) {
+        lacked = fmax(lacked, fabs(g[i]));
+        had = fmax(had, fabs(g[config.model.hidden + i]));
+    }
+    ok(lacked == 0 && had > 0,
+       "rows without a next token: gradient %g of a token that is not there, "
+       "%g of one that is",
+       lacked, had);
+    free(g);
+    close_run(&r);
+}
+
+/* Documents side by side in a sequence are as sequences of their own: the token
+ * after the next is none of another one. */
+static void test_mtp_documents(void)
+{
+    struct plait_job_config config, each;
+    struct run r = {0}, apart = {0};
+    struct plait_batch b, short_b;
+    int32_t starts[ROWS];
+    double together, alone, worst = 0;
+
+    small_config(&config, PLAIT_LLAMA);
+    config.model.mtp_layers = 1;
+    config.model.mtp_loss = 0.3;
+    each = config;
+    config.data.mask_documents = true;
+    each.model.seq_len /= 2;
+    each.train.micro_batch *= 2;
+    place(&r.mesh, 1, 0, 1, 0);
+    apart.mesh = r.mesh;
+    open_device(&r, plait_ops_ref());
+    open_model(&r, &config, 1);
+    open_device(&apart, plait_ops_ref());
+    open_model(&apart, &each, 1);
+    b = make_batch(&config, tokens, targets);
+    for (int i = 0; i < ROWS; i++)
+        starts[i] = i % b.seq_len / each.model.seq_len * each.model.seq_len;
+    b.starts = starts;
+    short_b = b;
+    short_b.starts = NULL;
+    short_b.seq_len = each.model.seq_len;
+    short_b.batch = each.train.micro_batch;
+    together = step(&r, &b);
+    alone = step(&apart, &short_b);
+    for (size_t i = 0; i < r.model->count; i++)
+        worst = fmax(worst, fabs(r.grads[i] - apart.grads[i]));
+    ok(fabs(together - alone) <= 1e-6 * alone && worst < 1e-4,
+       "documents with the token after the next: loss %.6f, apart %.6f, "
+       "gradients off by %.1e",
+       together, alone, worst);
+    close_run(&apart);
+    close_run(&r);
+}
+
 /* The gradients of `config`, contiguous; the caller frees them. */
 static float *gradients(const struct plait_job_config *config,
                         const struct plait_ops *ops, double *loss,
@@ -603,6 +784,12 @@ int main(void)
         test_cpu(family, 0);
         test_cpu(family, 4);
     }
+    test_mtp(PLAIT_GPT2, 0, true);
+    test_mtp_documents();
+    test_mtp_last();
+    test_mtp_recompute();
+    test_mtp(PLAIT_LLAMA, 0, false);
+    test_mtp(LATENT_LLAMA, 2, false);
     test_after(AFTER_LLAMA);
     test_after(BOTH_LLAMA);
     test_dropout(BOTH_LLAMA);

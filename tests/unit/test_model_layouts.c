@@ -23,7 +23,10 @@ struct layout_case {
     int experts, ep;
     bool rows;  /* as many rows as make transfers go in chunks */
     bool drops; /* dropout */
+    bool mtp;   /* a module that predicts a token further, and documents */
 };
+
+static int32_t starts[ROWS]; /* of documents of up to five tokens */
 
 static int all_true(int pass)
 {
@@ -162,6 +165,9 @@ static struct plait_job_config whole_config(const struct layout_case *c)
     small_config(&one, c->family);
     one.model.experts = c->experts;
     one.model.experts_balance = 0.1;
+    one.model.mtp_layers = c->mtp;
+    one.model.mtp_loss = 0.5;
+    one.data.mask_documents = c->mtp;
     one.model.dropout = c->drops ? 0.2 : 0;
     one.model.attention_dropout = c->drops ? 0.3 : 0;
     if (c->cp == 3)
@@ -191,6 +197,9 @@ static void open_whole(struct whole *w, const struct layout_case *c)
     open_model(&w->run, &w->config, 1);
     w->batch = make_batch(&w->config, tokens, targets);
     w->batch.sample = 1000;
+    for (int i = 0; i < w->batch.batch * w->batch.seq_len; i++)
+        starts[i] = i % w->batch.seq_len / 5 * 5;
+    w->batch.starts = c->mtp ? starts : NULL;
     w->loss = step(&w->run, &w->batch, false);
 }
 
@@ -234,12 +243,13 @@ static void check(const struct layout_case *c, const struct plait_mesh *mesh,
                plait_comm_rank(world), got, w->loss, where, worst);
     if (plait_comm_rank(world) == 0)
         ok(good,
-           "family %d, tp %d%s, cp %d, %d experts over %d, recompute %s%s%s%s: "
+           "family %d, tp %d%s, cp %d, %d experts over %d, recompute "
+           "%s%s%s%s%s: "
            "loss off by %.1e, gradients by %.1e",
            c->family, c->tp, c->sequence ? " sequence" : "", c->cp, c->experts,
            c->ep, recompute[c->recompute], c->split ? ", split" : "",
            c->rows ? ", many rows" : "", c->drops ? ", dropout" : "",
-           fabs(got - w->loss) / w->loss, worst);
+           c->mtp ? ", mtp" : "", fabs(got - w->loss) / w->loss, worst);
     close_model(&r);
 }
 
@@ -323,6 +333,21 @@ static void check_chunks(enum plait_family family)
     check_mixes(c);
 }
 
+/* The token after the next is one of the same document, whoever has it. */
+static void check_mtp(enum plait_family family, int size)
+{
+    for (int tp = 1; tp <= size; tp *= 2) {
+        struct layout_case c = {
+            .family = family, .tp = tp, .cp = size / tp, .ep = 1, .mtp = true};
+
+        if (c.tp * c.cp != size)
+            continue;
+        check_mixes(c);
+        c.experts = 4;
+        check_mixes(c);
+    }
+}
+
 /* What is dropped is the same everywhere. */
 static void check_drops(enum plait_family family, int size)
 {
@@ -355,6 +380,8 @@ int main(void)
     check_first(plait_comm_size(world));
     check_drops(PLAIT_GPT2, plait_comm_size(world));
     check_drops(BOTH_LLAMA, plait_comm_size(world));
+    check_mtp(PLAIT_GPT2, plait_comm_size(world));
+    check_mtp(PLAIT_LLAMA, plait_comm_size(world));
     if (plait_comm_size(world) == 4) {
         check_chunks(PLAIT_GPT2);
         check_chunks(PLAIT_LLAMA);

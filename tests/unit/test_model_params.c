@@ -75,7 +75,7 @@ static size_t held(const struct plait_tensor *p)
     return rows * p->local_shape[1];
 }
 
-static void test_shards(enum plait_family family, int tp, int pp)
+static void test_shards(enum plait_family family, int tp, int pp, int mtp)
 {
     struct plait_job_config config;
     struct plait_mesh one, mesh;
@@ -85,6 +85,7 @@ static void test_shards(enum plait_family family, int tp, int pp)
     int equal = 1, known = 1, parameters = 1;
 
     small_config(&config, family);
+    config.model.mtp_layers = mtp;
     place(&one, 1, 0, 1, 0);
     whole = plait_model_create(&config, &one, &err);
     for (int r = 0; r < tp * pp; r++) {
@@ -113,8 +114,8 @@ static void test_shards(enum plait_family family, int tp, int pp)
     }
     for (int i = 0; i < whole->ntensors; i++)
         total += whole->tensors[i].shape[0] * whole->tensors[i].shape[1];
-    ok(known, "family %d, tp %d, pp %d: names of the whole model", family, tp,
-       pp);
+    ok(known, "family %d, tp %d, pp %d, mtp %d: names of the whole model",
+       family, tp, pp, mtp);
     ok(equal, "shards hold the whole model's values");
     ok(elements == total * 840, "every element is held once per replica");
     ok(parameters && whole->parameters == (int64_t)total,
@@ -317,14 +318,17 @@ static void test_refused(void)
 int main(void)
 {
     test_philox();
-    test_shards(PLAIT_GPT2, 2, 1);
-    test_shards(PLAIT_GPT2, 4, 2);
-    test_shards(PLAIT_GPT2, 8, 3);
-    test_shards(PLAIT_LLAMA, 2, 4);
-    test_shards(PLAIT_LLAMA, 4, 1);
-    test_shards(RICH_LLAMA, 4, 1);
-    test_shards(LATENT_LLAMA, 4, 2);
-    test_shards(DIRECT_LLAMA, 2, 1);
+    test_shards(PLAIT_GPT2, 2, 1, 0);
+    test_shards(PLAIT_GPT2, 4, 2, 0);
+    test_shards(PLAIT_GPT2, 8, 3, 0);
+    test_shards(PLAIT_LLAMA, 2, 4, 0);
+    test_shards(PLAIT_LLAMA, 4, 1, 0);
+    test_shards(RICH_LLAMA, 4, 1, 0);
+    test_shards(LATENT_LLAMA, 4, 2, 0);
+    test_shards(DIRECT_LLAMA, 2, 1, 0);
+    test_shards(PLAIT_GPT2, 2, 2, 1);
+    test_shards(PLAIT_LLAMA, 2, 4, 1);
+    test_shards(PLAIT_LLAMA, 4, 1, 1);
     test_runs();
     test_regions();
     test_distribution();

@@ -383,9 +383,13 @@ static void print_text(const struct job *job, double days)
     print_layout(job);
     if (e->active < e->parameters)
         printf("\n%.3f billion of them for a token", e->active / 1e9);
-    printf("\n%.4g FLOPs a token = 3 (l (2 W + 4 s h) + 2 h V);\n"
+    printf("\n%.4g FLOPs a token = 3 (l (2 W + 4 s h) + 2 h V%s);\n"
            "%.4g a step with what is recomputed\n",
-           e->flops_per_token, e->flops_per_step);
+           e->flops_per_token,
+           job->model.config->model.mtp_layers
+               ? " + 2 W + 4 s h + 4 h^2 + 2 h V"
+               : "",
+           e->flops_per_step);
     print_memory(job);
     if (missing(job) == 0) {
         print_time(job);

@@ -21,6 +21,9 @@ static int check_model(const struct plait_model_config *m,
                             m->depth);
     if (m->experts)
         return plait_errorf(err, "model.experts: an image model has none");
+    if (m->mtp_layers)
+        return plait_errorf(err, "model.mtp_layers: an image model predicts "
+                                 "no tokens");
     if (m->classes == 1 && m->loss != PLAIT_LOSS_SQUARED)
         return plait_errorf(err, "model.classes 1: model.loss must be "
                                  "squared; a single class leaves nothing to "

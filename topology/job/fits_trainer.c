@@ -259,6 +259,27 @@ static int check_balance(const struct plait_job_config *c,
     return 0;
 }
 
+/* A module that predicts a token further counts as no layer, where these count
+ * by layers; and its input is the stream as it is. */
+static int check_mtp(const struct plait_job_config *c, struct plait_error *err)
+{
+    const struct plait_model_config *m = &c->model;
+    const char *with = c->optim.qk_clip > 0    ? "optim.qk_clip"
+                       : c->log.histograms     ? "log.histograms"
+                       : m->mup                ? "model.mup"
+                       : c->sync.fragments > 1 ? "sync.fragments"
+                       : plait_model_factor(m->residual_multiplier) != 1
+                           ? "model.residual_multiplier"
+                           : NULL;
+
+    if (!m->mtp_layers || !with)
+        return 0;
+    return plait_errorf(err,
+                        "model.mtp_layers %d with %s: plait-train trains one "
+                        "without the other",
+                        m->mtp_layers, with);
+}
+
 int plait_fits_trainer(const struct plait_job_config *config,
                        struct plait_error *err)
 {
@@ -291,7 +312,7 @@ int plait_fits_trainer(const struct plait_job_config *config,
         return plait_errorf(err, "parallel.schedule zb-h1 with model.mla and "
                                  "experts in all layers: no weight gradient "
                                  "would be put off; set it to 1f1b");
-    if (check_balance(config, err) < 0)
+    if (check_balance(config, err) < 0 || check_mtp(config, err) < 0)
         return -1;
     return check_trained_model(&config->model, err);
 }

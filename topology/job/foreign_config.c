@@ -216,6 +216,12 @@ static int count_first(const char *list)
     return n;
 }
 
+static void set_further(const struct plait_pairs *p, struct settings *s)
+{
+    if (plait_foreign_further(p) == 1)
+        set(s, "model.mtp_layers", "1");
+}
+
 /* Layers of experts that come between others in a way that model.dense_layers
  * does not say. */
 static int check_experts(const char *path, const struct plait_pairs *p,
@@ -298,6 +304,7 @@ static int translate_hugging_face(const char *path, struct plait_pairs *p,
     set(s, "model.family", known->family);
     rename_pairs(p, hugging_face, COUNT(hugging_face), s);
     set_latent(p, hugging_face_latent, s);
+    set_further(p, s);
     if (count_first(plait_pairs_value(p, "mlp_only_layers")) > 0)
         set_number(s, "model.dense_layers",
                    count_first(plait_pairs_value(p, "mlp_only_layers")));
@@ -367,6 +374,7 @@ static int translate_megatron(const char *path, const struct plait_pairs *p,
     set(s, "model.family", plait_pairs_flag(p, "swiglu") ? "llama" : "gpt2");
     rename_pairs(p, megatron, COUNT(megatron), s);
     set_latent(p, megatron_latent, s);
+    set_further(p, s);
     set_shared(p, s);
     set(s, "model.tie_embeddings",
         plait_pairs_flag(p, "untie_embeddings_and_output_weights") ? "false"

@@ -81,9 +81,21 @@ static void set_moments(const struct plait_pairs *p, struct plait_job_config *c)
         c->optim.moments = PLAIT_MOMENTS_BF16_NEAREST;
 }
 
+int plait_foreign_further(const struct plait_pairs *p)
+{
+    static const char *const names[] = {"num_nextn_predict_layers",
+                                        "num_mtp_layers", "mtp_num_layers"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (plait_pairs_value(p, names[i]))
+            return plait_pairs_number(p, names[i], 0);
+    return 0;
+}
+
 void plait_foreign_run_set(const struct plait_pairs *p,
                            struct plait_job_config *c)
 {
+    c->further_left_out = plait_foreign_further(p) > 1;
     set_dispatch(p, c);
     if (!plait_pairs_value(p, "model_type"))
         set_overlap(p, c);

@@ -98,6 +98,7 @@ static void set_columns(struct plait_rank_sizes *z,
     z->drops = z->drops_stream || m->attention_dropout > 0;
     z->norms_before = m->norm_place != PLAIT_NORMS_AFTER;
     z->norms_after = m->norm_place != PLAIT_NORMS_BEFORE;
+    z->mtp = m->mtp_layers > 0;
     z->classes = m->classes;
     z->sync = m->norm == PLAIT_NORM_SYNC;
     if (!m->experts || !m->dense_layers)

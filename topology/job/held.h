@@ -42,6 +42,9 @@ extern "C" {
  *   - WORK and HEAD exist once and lie in the same place: WORK is used only
  *     while a layer is computed and HEAD only while the head is, never both, so
  *     that the place is as large as the larger of the two.
+ *   - A module that predicts a token further (model.mtp_layers) is computed,
+ *     backward included, while the head is: MTP and what its layer keeps exist
+ *     once, and HEAD then lies behind WORK instead of in the same place.
  * Slots are used by one chunk of the rank's layers at a time: the place is as
  * large as the chunk that needs most. Image models have IMAGE_WORK once and the
  * rest for each slot of each chunk. */
@@ -56,6 +59,7 @@ enum plait_held_group {
     PLAIT_HELD_HEAD,
     PLAIT_HELD_BATCH, /* the tokens of a micro-batch */
     PLAIT_HELD_DHEAD, /* on the chunk that has the head */
+    PLAIT_HELD_MTP,
     PLAIT_HELD_IMAGE_WORK,
     PLAIT_HELD_IMAGE_SLOT,
     PLAIT_HELD_IMAGE_UNIT, /* of a convolution with its norm */
@@ -194,6 +198,20 @@ enum plait_held_group {
     /* a key of two words for each sequence */ \
     X(BATCH, keys, z->sequences, 2, WORD, z->drops) \
     X(DHEAD, dhead, z->stream, z->hidden, T, true) \
+    X(DHEAD, next_tokens, z->rows, 1, WORD, z->mtp) \
+    X(DHEAD, next_targets, z->rows, 1, WORD, z->mtp) \
+    \
+    X(MTP, x, z->stream, z->hidden, T, true) \
+    X(MTP, joined, z->stream, 2 * z->hidden, T, true) \
+    X(MTP, token_mean, z->stream, 1, WORD, true) \
+    X(MTP, token_rstd, z->stream, 1, WORD, true) \
+    X(MTP, hidden_mean, z->stream, 1, WORD, true) \
+    X(MTP, hidden_rstd, z->stream, 1, WORD, true) \
+    X(MTP, hx, z->stream, z->hidden, T, true) \
+    X(MTP, hn, z->stream, z->hidden, T, true) \
+    X(MTP, hmean, z->stream, 1, WORD, true) \
+    X(MTP, hrstd, z->stream, 1, WORD, true) \
+    X(MTP, dhidden, z->stream, z->hidden, T, true) \
     \
     X(IMAGE_WORK, grad, z->rows, z->largest, WORD, true) \
     X(IMAGE_WORK, pre, z->rows, z->largest, WORD, true) \
@@ -253,6 +271,7 @@ struct plait_rank_sizes {
     bool drops, drops_stream; /* dropout: any; of the residual stream */
     bool qk_parts;            /* a norm of q is of columns on several ranks */
     bool norms_before, norms_after;
+    bool mtp; /* a module predicts a token further */
     /* Of image models, whose rows are images. What is of a chunk, block or unit
      * is set by those who walk along the blocks. */
     double dp, groups, classes; /* groups: of images, for norms' statistics */

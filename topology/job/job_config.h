@@ -227,6 +227,10 @@ struct plait_model_config {
     int experts_top_groups;      /* of which a token chooses from so many */
     double experts_balance_rate; /* by which a step moves the bias of each
                                     expert towards an even load; 0: by none */
+    int mtp_layers;  /* modules that predict a token further (multi-token
+                        prediction, DeepSeek-V3): 0 or 1 */
+    double mtp_loss; /* the weight of their loss, which is not part of the
+                        reported one; default 0.1 */
     /* Of image models alone, whose seq_len is 1, so that tokens are images. */
     int depth;                  /* of a resnet; default 20 */
     int width;                  /* of an mlp's hidden layers, default 128; of a
@@ -409,6 +413,8 @@ struct plait_job_config {
     bool tp_exposed;              /* no tp traffic is hidden behind products */
     bool messages_exposed;        /* nor messages between chunks of stages */
     unsigned recompute_modules;   /* PLAIT_MODULE_...: of selective recompute */
+    bool further_left_out; /* layers of multi-token prediction, as there are
+                            * more than model.mtp_layers can say */
 };
 
 /* plait_job_config_create() from memory; `name` stands for the file in

@@ -64,6 +64,17 @@ double plait_model_met(const struct plait_model_config *m)
                (m->layers > 0 ? m->layers : 1);
 }
 
+double plait_model_mtp_met(const struct plait_model_config *m)
+{
+    double C = m->hidden;
+    double top = m->experts ? m->experts_top_k + m->shared_experts : 1;
+
+    if (!m->mtp_layers)
+        return 0;
+    return C * m->vocab + 2 * C * C + C * m->experts +
+           plait_model_attention(m) + top * plait_model_mlp(m, m->ffn);
+}
+
 /* What a model with experts has beside its layers' own regions, `experts` of
  * each layer; its first layers have an mlp instead of a router. */
 static double mlps(const struct plait_model_config *m,
@@ -91,6 +102,11 @@ static double parameters(const struct plait_model_config *m, double experts)
     layer = plait_tensors_weights(&z, PLAIT_KIND_LAYER);
     if (m->experts)
         sum += mlps(m, &z, experts);
+    if (m->mtp_layers)
+        sum +=
+            layer + plait_tensors_weights(&z, PLAIT_KIND_MTP) +
+            (m->experts ? experts * plait_tensors_weights(&z, PLAIT_KIND_EXPERT)
+                        : 0);
     return sum + m->layers * layer;
 }
 

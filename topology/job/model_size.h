@@ -66,6 +66,16 @@ plait_model_partly_rotated(const struct plait_model_config *model)
 /* Weights of a layer's matrices that one token is multiplied with, on average
  * over the layers. */
 double plait_model_met(const struct plait_model_config *model);
+/* The same of all that predicts a token further (model.mtp_layers), the head's
+ * matrix once more; 0 where nothing does. */
+double plait_model_mtp_met(const struct plait_model_config *model);
+/* Whether both ends of a pipeline have the embedding's table and sum its
+ * gradient. */
+static inline bool
+plait_model_shares_table(const struct plait_model_config *model)
+{
+    return model->tie_embeddings || model->mtp_layers;
+}
 /* All weights; and those that take part in computing one token, the whole table
  * of the embedding among them. */
 double plait_model_parameters(const struct plait_model_config *model);

@@ -192,15 +192,15 @@ void plait_settings_print_all(const struct plait_job_config *config, FILE *out)
 bool plait_settings_shapes(const char *key)
 {
     static const char *const shapes[] = {
-        "model.family",       "model.layers",        "model.hidden",
-        "model.heads",        "model.kv_heads",      "model.head_dim",
-        "model.ffn",          "model.vocab",         "model.tie_embeddings",
-        "model.mla",          "model.qk_norm",       "model.attention_bias",
-        "model.experts",      "model.depth",         "model.shared_experts",
-        "model.dense_layers", "model.width",         "model.dense_ffn",
-        "model.classes",      "model.input",         "model.qk_norm_whole",
-        "model.norm_place",   "model.norm_plus_one", "model.attention_sinks",
-        "model.mlp_bias",     "model.experts_scores"};
+        "model.family",       "model.layers",         "model.hidden",
+        "model.heads",        "model.kv_heads",       "model.head_dim",
+        "model.ffn",          "model.vocab",          "model.tie_embeddings",
+        "model.mla",          "model.qk_norm",        "model.attention_bias",
+        "model.experts",      "model.depth",          "model.shared_experts",
+        "model.dense_layers", "model.width",          "model.dense_ffn",
+        "model.classes",      "model.input",          "model.qk_norm_whole",
+        "model.norm_place",   "model.norm_plus_one",  "model.attention_sinks",
+        "model.mlp_bias",     "model.experts_scores", "model.mtp_layers"};
 
     return is_one_of(key, shapes, COUNT(shapes));
 }

@@ -5,10 +5,11 @@
 
 #include "topology/job/model_size.h"
 
-/* The cost of the head in layers, by the multiplications per token of each. */
+/* The cost of the head in layers, by the multiplications per token of each. One
+ * more layer and the head again where a token further is predicted. */
 static double head_cost(const struct plait_model_config *c)
 {
-    double attention, scores, mlp;
+    double attention, scores, mlp, layer;
 
     if (plait_is_image_model(c))
         return 0;
@@ -17,7 +18,9 @@ static double head_cost(const struct plait_model_config *c)
     mlp = c->family == PLAIT_LLAMA ? 3.0 * c->ffn : 2.0 * c->ffn;
     if (c->experts)
         mlp = mlp * (c->experts_top_k + c->shared_experts) + c->experts;
-    return c->vocab / (attention + mlp + c->seq_len * scores / c->hidden);
+    layer = attention + mlp + c->seq_len * scores / c->hidden;
+    return c->vocab / layer +
+           c->mtp_layers * (1 + (c->vocab + 2.0 * c->hidden) / layer);
 }
 
 /* Layers on the fullest of the other stages if the last one has n. */

@@ -52,6 +52,8 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
     if (c->experts && c->shared_experts)
         has |= PLAIT_HAS_SHARED |
                (c->family == PLAIT_LLAMA ? PLAIT_HAS_SHARED_GATE : 0);
+    if (!c->tie_embeddings && !one_stage)
+        has |= PLAIT_HAS_TABLE_APART;
     if (c->tie_embeddings && one_stage)
         return has | PLAIT_HAS_TIED_HERE;
     return has | PLAIT_HAS_OWN_HEAD |
@@ -94,6 +96,7 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
         .has = features(c, one_stage),
         .at = {[PLAIT_SIDE_ONE] = {1, 1, 0, 0},
                [PLAIT_SIDE_HIDDEN] = {C, C, 0, 0},
+               [PLAIT_SIDE_JOINED] = {2 * C, 2 * C, 0, 0},
                [PLAIT_SIDE_HEAD] = {D, D, 0, 0},
                [PLAIT_SIDE_QUERIES] = {(size_t)c->heads * D, q, r * q, 1},
                [PLAIT_SIDE_KEYS] = {(size_t)c->kv_heads * D, k,

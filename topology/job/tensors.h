@@ -54,6 +54,8 @@ enum plait_region_kind {
     PLAIT_KIND_LAYER,
     PLAIT_KIND_EXPERT, /* in the table: an mlp, whoever has it */
     PLAIT_KIND_HEAD,
+    PLAIT_KIND_MTP,   /* what a module that predicts a token further has beside
+                       * a layer, in one region with that */
     PLAIT_KIND_DENSE, /* not in the table: a layer without experts in a model
                        * that has them, of plait_sides_dense() */
     PLAIT_KINDS
@@ -64,6 +66,7 @@ enum plait_region_kind {
 enum plait_side {
     PLAIT_SIDE_ONE, /* columns of a vector */
     PLAIT_SIDE_HIDDEN,
+    PLAIT_SIDE_JOINED,  /* two of these, one behind the other */
     PLAIT_SIDE_HEAD,    /* columns of a head */
     PLAIT_SIDE_QUERIES, /* columns of all heads' queries */
     PLAIT_SIDE_KEYS,    /* of all keys, which is also that of all values */
@@ -129,6 +132,8 @@ enum plait_tensor_role {
                            * the step before, which is counted like that and is
                            * a part of the optimizer's state */
     PLAIT_ROLE_PRODUCT,   /* matrix, never in fp8 */
+    PLAIT_ROLE_JOIN,      /* the same, whole on each rank, of the rows of the
+                           * residual stream */
     PLAIT_ROLE_BIAS,      /* of the matrix before it */
     PLAIT_ROLE_ROUTER_BIAS, /* the same; its gradient is a part, too */
     PLAIT_ROLE_SCORE,       /* a score of each head, cut as these are */
@@ -166,7 +171,9 @@ enum plait_has {
     PLAIT_HAS_LATENT = 1 << 23,   /* or k and v from a latent (DeepSeek-V2), */
     PLAIT_HAS_Q_LATENT = 1 << 24, /* q too, */
     PLAIT_HAS_Q_DIRECT = 1 << 25, /* or from the stream */
-    PLAIT_HAS_LOAD = 1 << 26      /* experts balanced over batches */
+    PLAIT_HAS_LOAD = 1 << 26,     /* experts balanced over batches */
+    PLAIT_HAS_TABLE_APART = 1 << 27 /* the embedding's table is on another
+                                     * stage than the head, not tied to it */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -232,6 +239,16 @@ enum plait_has {
     X(EXPERT, up_bias, "up.bias", FFN, ONE, BIAS, MLP_BIASES) \
     X(EXPERT, down, "down.weight", HIDDEN, FFN, RESIDUAL, ALWAYS) \
     X(EXPERT, down_bias, "down.bias", HIDDEN, ONE, BIAS, MLP_BIASES) \
+    \
+    X(MTP, token_norm, "token_norm.weight", HIDDEN, ONE, NORM, ALWAYS) \
+    X(MTP, token_norm_bias, "token_norm.bias", HIDDEN, ONE, NORM_BIAS, BIASES)\
+    X(MTP, hidden_norm, "hidden_norm.weight", HIDDEN, ONE, NORM, ALWAYS) \
+    X(MTP, hidden_norm_bias, "hidden_norm.bias", HIDDEN, ONE, NORM_BIAS, \
+      BIASES) \
+    X(MTP, join, "join.weight", HIDDEN, JOINED, JOIN, ALWAYS) \
+    X(MTP, norm, "norm.weight", HIDDEN, ONE, NORM, ALWAYS) \
+    X(MTP, norm_bias, "norm.bias", HIDDEN, ONE, NORM_BIAS, BIASES) \
+    X(MTP, table, "embedding.weight", VOCAB, HIDDEN, TABLE, TABLE_APART) \
     \
     X(HEAD, norm, "norm.weight", HIDDEN, ONE, NORM, ALWAYS) \
     X(HEAD, norm_bias, "norm.bias", HIDDEN, ONE, NORM_BIAS, BIASES) \

@@ -80,7 +80,8 @@ void plait_traffic_set(struct plait_traffic *t,
     double element = plait_precision_size(c->train.precision);
     double tokens = (double)c->train.micro_batch * m->seq_len / size[PLAIT_CP];
     double microbatches = plait_traffic_microbatches(c, layout);
-    double layers = (double)m->layers / size[PLAIT_PP] * microbatches;
+    double layers =
+        (double)(m->layers + m->mtp_layers) / size[PLAIT_PP] * microbatches;
     int again = c->parallel.recompute == PLAIT_RECOMPUTE_FULL;
     double heads = fmax(1, (double)m->kv_heads / size[PLAIT_TP]);
 

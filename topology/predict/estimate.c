@@ -172,8 +172,11 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
     double images = s->c->train.global_batch;
     int full = s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL;
     double tokens = (double)s->c->train.global_batch * s->m->seq_len;
+    int layers = s->m->layers + s->m->mtp_layers;
     double token = s->m->layers * layer_flops(s);
-    double head = head_flops(s);
+    /* of which nothing is recomputed */
+    double head = head_flops(s) + s->m->mtp_layers * score_flops(s) +
+                  2 * plait_model_mtp_met(s->m);
 
     if (plait_is_image_model(s->m)) {
         e->flops_per_token = 6 * plait_image_macs(s->m);
@@ -185,8 +188,8 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
         tokens *
         ((full ? 3 + plait_shape_recomputed(s) : 3) * token + 3 * head);
     if (!full)
-        e->flops_per_step += tokens * s->m->layers * score_flops(s) *
-                             plait_shape_attention_again(s);
+        e->flops_per_step +=
+            tokens * layers * score_flops(s) * plait_shape_attention_again(s);
 }
 
 /* Find the fullest rank. The first has the embedding and the most
@@ -273,7 +276,7 @@ void plait_shape_finish(const struct plait_shape *s, struct plait_estimate *e)
     e->tflops_per_gpu = e->flops_per_step / e->step_s / gpus / 1e12;
     e->mfu = e->flops_per_token * e->tokens_per_s / gpus / peak;
     if (!plait_is_image_model(s->m))
-        causal = 3 * s->m->layers * score_flops(s) / 2;
+        causal = 3 * (s->m->layers + s->m->mtp_layers) * score_flops(s) / 2;
     e->mfu_causal =
         (e->flops_per_token - causal) * e->tokens_per_s / gpus / peak;
 }

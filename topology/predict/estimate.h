@@ -16,7 +16,8 @@ extern "C" {
  * llama.
  *
  * FLOPs, for a token of a sequence of s, h wide, in l layers with W weights in
- * matrices each, and a vocabulary of V:
+ * matrices each, and a vocabulary of V (a model that predicts a token further
+ * has a layer, 4 h^2 and 2 h V more, none of it recomputed):
  *     forward    l (2 W + 4 s h) + 2 h V
  *     backward   twice that
  *     recompute  the layers' part again (full), or its 4 s h (selective, where

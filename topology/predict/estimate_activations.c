@@ -62,13 +62,18 @@ double plait_activations_offloaded(const struct plait_shape *s,
            wider(&l, plait_held_kept(s->c->parallel.recompute));
 }
 
-/* Bytes of the work space, of which layer and head use the same part. */
+/* Bytes of the work space, of which layer and head use the same part, unless
+ * the head computes a layer too, which then keeps its own. */
 static double scratch_bytes(const struct plait_shape *s, const struct lists *l,
                             bool head)
 {
     double work = plait_held_bytes(l->other, PLAIT_HELD_SET(WORK));
 
-    if (head)
+    if (head && s->m->mtp_layers)
+        work += plait_held_bytes(l->other,
+                                 PLAIT_HELD_SET(HEAD) | PLAIT_HELD_SET(MTP) |
+                                     plait_held_kept(s->c->parallel.recompute));
+    else if (head)
         work = fmax(work, plait_held_bytes(l->other, PLAIT_HELD_SET(HEAD)));
     return plait_held_bytes(l->other, PLAIT_HELD_SET(PASSED)) +
            wider(l, plait_held_again(s->c->parallel.recompute)) + work;

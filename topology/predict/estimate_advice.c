@@ -84,6 +84,9 @@ int plait_estimate_advise(const struct plait_job_config *c,
 
     if (plait_is_image_model(m))
         return 0;
+    if (c->further_left_out)
+        add_advice(&a, "the model has more than one layer of multi-token "
+                       "prediction, which are left out (model.mtp_layers 0)");
     if (c->framework != PLAIT_FRAMEWORK_PLAIT &&
         plait_fits_trainer(c, &refusal) < 0)
         add_advice(&a, "as %s trains it: %s",

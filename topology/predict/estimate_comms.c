@@ -183,7 +183,7 @@ static double end_sums(const struct plait_shape *s, int stage)
     const struct plait_comm_group g = {
         .ranks = 2, .inside = near ? 2 : 1, .channels = PLAIT_LIMITED_CTAS};
 
-    if (!s->m->tie_embeddings || (stage > 0 && stage < s->pp - 1))
+    if (!plait_model_shares_table(s->m) || (stage > 0 && stage < s->pp - 1))
         return 0;
     return plait_comm_group_bytes(s->gpu, &g);
 }

@@ -52,6 +52,20 @@ static double elements(const struct plait_shape *s, enum plait_region_kind kind)
                                   dense ? PLAIT_KIND_LAYER : kind);
 }
 
+/* A module that predicts a token further: a layer and more in one region, and
+ * its experts. */
+static void cut_mtp(const struct plait_shape *s, struct shards *w)
+{
+    int here = s->m->experts / s->ep;
+
+    cut(w, PLAIT_KIND_MTP,
+        elements(s, PLAIT_KIND_LAYER) + elements(s, PLAIT_KIND_MTP), w->ranks,
+        1);
+    if (here)
+        cut(w, PLAIT_KIND_EXPERT, here * elements(s, PLAIT_KIND_EXPERT),
+            fmax(w->ranks / s->ep, 1), 1);
+}
+
 /* Of a stage, `dense` of whose layers have no experts in a model that has them.
  * w->ranks and ->align are set. */
 static void set_shards(const struct plait_shape *s, double layers, double dense,
@@ -74,6 +88,8 @@ static void set_shards(const struct plait_shape *s, double layers, double dense,
             dense);
     if (head)
         cut(w, PLAIT_KIND_HEAD, elements(s, PLAIT_KIND_HEAD), w->ranks, 1);
+    if (head && s->m->mtp_layers)
+        cut_mtp(s, w);
 }
 
 /* Of so many layers, as many as on average. */
@@ -131,8 +147,8 @@ double plait_shape_expert_share(const struct plait_shape *s)
 {
     if (!s->m->experts || plait_is_image_model(s->m))
         return 0;
-    return plait_model_moe_layers(s->m) * (s->m->experts / s->ep) *
-           elements(s, PLAIT_KIND_EXPERT) /
+    return (plait_model_moe_layers(s->m) + s->m->mtp_layers) *
+           (s->m->experts / s->ep) * elements(s, PLAIT_KIND_EXPERT) /
            plait_shape_weights(s, s->m->layers, s->pp == 1, s->pp == 1);
 }
 
@@ -189,7 +205,10 @@ static double regions(const struct shards *w, const int count[PLAIT_KINDS])
 /* Elements of so many layers' regions and of those at the ends. */
 static double ends_and(const struct shards *w, int layers, int dense)
 {
-    const int count[PLAIT_KINDS] = {1, layers, layers, 1, dense};
+    const int count[PLAIT_KINDS] = {
+        [PLAIT_KIND_EMBEDDING] = 1,   [PLAIT_KIND_LAYER] = layers,
+        [PLAIT_KIND_EXPERT] = layers, [PLAIT_KIND_HEAD] = 1,
+        [PLAIT_KIND_MTP] = 1,         [PLAIT_KIND_DENSE] = dense};
 
     return regions(w, count);
 }
@@ -243,10 +262,13 @@ static double sum_bytes(const struct plait_shape *s, const struct shards *w,
 static double tied_bytes(const struct plait_shape *s, const struct shards *w,
                          int rank)
 {
-    if (!s->m->tie_embeddings || s->pp == 1 || w->ranks == 1 ||
+    enum plait_region_kind last =
+        s->m->tie_embeddings ? PLAIT_KIND_HEAD : PLAIT_KIND_MTP;
+
+    if (!plait_model_shares_table(s->m) || s->pp == 1 || w->ranks == 1 ||
         (rank != 0 && rank != s->pp - 1))
         return 0;
-    return 4 * w->region[rank ? PLAIT_KIND_HEAD : PLAIT_KIND_EMBEDDING];
+    return 4 * w->region[rank ? last : PLAIT_KIND_EMBEDDING];
 }
 
 /* Whether cuDNN keeps the gradients of k and v of each head in 16 bits: its
@@ -313,8 +335,9 @@ static double code_bytes(const struct plait_shape *s,
 {
     double h = s->m->hidden, mlp = codes(z->up, h) + codes(h, z->ffn);
     double up = z->gated ? 2 * z->dense : z->dense;
-    int layers = plait_shape_layers(s, rank),
-        dense = plait_shape_dense(s, rank);
+    int dense = plait_shape_dense(s, rank);
+    int layers = plait_shape_layers(s, rank) +
+                 (rank == s->pp - 1 ? s->m->mtp_layers : 0);
 
     if (!plait_shape_keeps_codes(s))
         return 0;
@@ -335,7 +358,8 @@ static double exact_bytes(const struct plait_shape *s, int rank)
     if (plait_is_image_model(s->m))
         return 0;
     return 4.0 * (bias + load) * s->m->experts *
-           (plait_shape_layers(s, rank) - plait_shape_dense(s, rank));
+           (plait_shape_layers(s, rank) - plait_shape_dense(s, rank) +
+            (rank == s->pp - 1 ? s->m->mtp_layers : 0));
 }
 
 /* The largest logit of each head (runtime/optim/qk_clip.c). */

@@ -18,6 +18,15 @@ struct matrices {
     double sides;   /* rows and columns */
 };
 
+/* A module that predicts a token further may have a table, too, which is no
+ * matrix to whom other tables are none. */
+static bool counts(const struct plait_tensor_row *row,
+                   enum plait_region_kind kind)
+{
+    return plait_tensor_is_matrix(row) &&
+           !(kind == PLAIT_KIND_MTP && row->role == PLAIT_ROLE_TABLE);
+}
+
 static struct matrices sum_matrices(const struct plait_shape *s,
                                     enum plait_region_kind kind)
 {
@@ -30,7 +39,7 @@ static struct matrices sum_matrices(const struct plait_shape *s,
         kind = PLAIT_KIND_LAYER;
 
     while ((row = plait_tensor_next(z, kind, row)))
-        if (plait_tensor_is_matrix(row)) {
+        if (counts(row, kind)) {
             sum.weights += plait_tensor_weights(z, row) *
                            (plait_tensor_axis(z, row) < 0 ? s->tp : 1);
             sum.sides +=
@@ -39,15 +48,17 @@ static struct matrices sum_matrices(const struct plait_shape *s,
     return sum;
 }
 
-/* Layers of a stage; `dense` have no experts in a model that has them. */
+/* Layers of a stage; `dense` have no experts in a model that has them, and
+ * `mtp` of the others are those of modules that predict a token further. */
 struct layers {
-    int other, dense;
+    int other, dense, mtp;
 };
 
 static double matrix_weights(const struct plait_shape *s, struct layers n)
 {
     double layer = sum_matrices(s, PLAIT_KIND_LAYER).weights * n.other;
-    double dense = sum_matrices(s, PLAIT_KIND_DENSE).weights * n.dense;
+    double dense = sum_matrices(s, PLAIT_KIND_DENSE).weights * n.dense +
+                   sum_matrices(s, PLAIT_KIND_MTP).weights * n.mtp;
     double experts = (double)s->m->experts / s->ep *
                      sum_matrices(s, PLAIT_KIND_EXPERT).weights /
                      fmax(plait_shape_shards(s) / s->ep, 1) * n.other;
@@ -62,14 +73,18 @@ static double layer_sides(const struct plait_shape *s, struct layers n)
 
     return n.other * (sum_matrices(s, PLAIT_KIND_LAYER).sides +
                       experts * sum_matrices(s, PLAIT_KIND_EXPERT).sides) +
-           n.dense * sum_matrices(s, PLAIT_KIND_DENSE).sides;
+           n.dense * sum_matrices(s, PLAIT_KIND_DENSE).sides +
+           n.mtp * sum_matrices(s, PLAIT_KIND_MTP).sides;
 }
 
 /* The same of the matrices outside of layers. */
 static double table_sides(const struct plait_shape *s, int embedding, int head)
 {
+    bool copy = s->m->mtp_layers && s->sides.has & PLAIT_HAS_TABLE_APART;
+
     return (embedding ? sum_matrices(s, PLAIT_KIND_EMBEDDING).sides : 0) +
-           (head ? sum_matrices(s, PLAIT_KIND_HEAD).sides : 0);
+           (head ? sum_matrices(s, PLAIT_KIND_HEAD).sides : 0) +
+           (head && copy ? (double)s->m->vocab + s->m->hidden : 0);
 }
 
 /* The most weights of a matrix, and the most of the shorter sides. */
@@ -90,7 +105,7 @@ static void widen(const struct plait_shape *s, enum plait_region_kind kind,
         double rows = (double)z->at[row->rows].whole;
         double cols = (double)z->at[row->cols].whole;
 
-        if (!plait_tensor_is_matrix(row))
+        if (!counts(row, kind))
             continue;
         most->weights = fmax(most->weights, rows * cols);
         most->side = fmax(most->side, fmin(rows, cols));
@@ -111,6 +126,8 @@ static double work_bytes(const struct plait_shape *s, struct layers n)
         widen(s, PLAIT_KIND_EXPERT, &most);
     if (n.dense)
         widen(s, PLAIT_KIND_DENSE, &most);
+    if (n.mtp)
+        widen(s, PLAIT_KIND_MTP, &most);
     squares = most.side * most.side;
     sum = s->element * (matrices * most.weights + 2 * squares);
     return sum + (s->element < 4 ? 4 * fmax(WIDE, squares) : 0);
@@ -135,7 +152,7 @@ static int list_region(const struct plait_shape *s, enum plait_region_kind kind,
     if (dense)
         kind = PLAIT_KIND_LAYER;
     while (times > 0 && (row = plait_tensor_next(z, kind, row)))
-        if (plait_tensor_is_matrix(row))
+        if (counts(row, kind))
             list[n++] = (struct matrix){(double)z->at[row->rows].whole,
                                         (double)z->at[row->cols].whole, times};
     return n;
@@ -149,6 +166,7 @@ static int list_matrices(const struct plait_shape *s, struct layers layers,
     int n = list_region(s, PLAIT_KIND_LAYER, layers.other, list, 0);
 
     n = list_region(s, PLAIT_KIND_DENSE, layers.dense, list, n);
+    n = list_region(s, PLAIT_KIND_MTP, layers.mtp, list, n);
     return list_region(s, PLAIT_KIND_EXPERT,
                        (double)s->m->experts * layers.other, list, n);
 }
@@ -269,15 +287,18 @@ static double soap_bytes(const struct plait_shape *s, struct layers layers)
 
 /* An embedding that both ends of the pipeline have is kept as two fp32 numbers
  * for each weight instead of codes. ZeRO cuts it together with GPT-2's
- * positions. */
+ * positions, or with the module that predicts a token further. */
 static double tied_bytes(const struct plait_shape *s, int embedding, int head)
 {
     double table = (double)s->m->vocab * s->m->hidden / s->tp, region = table;
 
-    if (!s->m->tie_embeddings || s->pp == 1 || (!embedding && !head))
+    if (!plait_model_shares_table(s->m) || s->pp == 1 || (!embedding && !head))
         return 0;
     if (embedding && s->m->family == PLAIT_GPT2)
         region += (double)s->m->seq_len * s->m->hidden;
+    if (head && !s->m->tie_embeddings)
+        region = plait_tensors_elements(&s->sides, PLAIT_KIND_LAYER) +
+                 plait_tensors_elements(&s->sides, PLAIT_KIND_MTP);
     return (8 - plait_optim_state_bytes(&s->c->optim)) *
            fmin(table, region / plait_shape_shards(s));
 }
@@ -287,9 +308,10 @@ double plait_shape_uneven_bytes(const struct plait_shape *s, int rank)
     const struct plait_optim_config *c = &s->c->optim;
     const struct plait_optimizer *o = &plait_optimizers[c->kind];
     bool embedding = rank == 0, head = rank == s->pp - 1;
-    struct layers n = {.dense = plait_shape_dense(s, rank)};
+    struct layers n = {.dense = plait_shape_dense(s, rank),
+                       .mtp = head ? s->m->mtp_layers : 0};
 
-    n.other = plait_shape_layers(s, rank) - n.dense;
+    n.other = plait_shape_layers(s, rank) - n.dense + n.mtp;
     if (o->codes)
         return tied_bytes(s, embedding, head);
     if (!o->uneven)

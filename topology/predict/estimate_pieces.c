@@ -203,7 +203,7 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
     if (s->pp == 1)
         return;
     p->message = plait_cost_message(t->bytes[PLAIT_PP], pp.alpha, pp.bandwidth);
-    if (s->m->tie_embeddings)
+    if (plait_model_shares_table(s->m))
         p->tied = plait_cost_allreduce(2,
                                        plait_pieces_gradient_element(s) *
                                            s->m->vocab * s->m->hidden / s->tp,
@@ -269,6 +269,18 @@ static void wait_for_host(const struct plait_shape *s, struct plait_pieces *p)
         share * (cbrt(gpu * gpu * gpu + host * host * host) - gpu) / 3;
 }
 
+/* Traffic of what predicts a token further, which is a part of the head: that
+ * of a layer, and of the embedding a half of a layer's forward one. */
+static double mtp_traffic(const struct plait_shape *s,
+                          const struct plait_pieces *p)
+{
+    double sum = p->forward[PLAIT_TP] / 2;
+
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        sum += p->forward[i] + p->backward[i];
+    return s->m->mtp_layers * sum;
+}
+
 void plait_pieces_set(const struct plait_shape *s, struct plait_pieces *p)
 {
     memset(p, 0, sizeof(*p));
@@ -276,6 +288,7 @@ void plait_pieces_set(const struct plait_shape *s, struct plait_pieces *p)
     plait_work_set(s, &p->work);
     p->redone = redone_seconds(s, p);
     set_traffic(s, p);
+    p->work.head += mtp_traffic(s, p);
     if (s->m->experts && s->traits->expert_s > 0 && !s->c->graphs)
         wait_for_host(s, p);
     if (s->c->parallel.offload)

@@ -459,6 +459,23 @@ static void set_image(const struct plait_shape *s, struct plait_work_times *t)
               s->tokens * head.bytes / s->gpu->memory_bw + 3 * t->launch;
 }
 
+/* All three passes of what predicts a token further: a layer as those of the
+ * model are on average, what joins its inputs, and the head once more. */
+static double mtp_seconds(const struct plait_shape *s,
+                          const struct plait_work_times *t)
+{
+    double h = s->m->hidden;
+    /* of a tp rank's own rows, and as the head never in fp8 */
+    const struct plait_product join = {
+        s->tokens / (s->sequence ? (double)s->tp : 1), h, 2 * h, 1};
+
+    if (!s->m->mtp_layers)
+        return 0;
+    return 3 * (t->products + t->attention + t->elementwise + t->launch +
+                pass_seconds(s, join, s->peak * s->gpu->matmul, s->element)) +
+           head_seconds(s);
+}
+
 void plait_work_set(const struct plait_shape *s, struct plait_work_times *t)
 {
     *t = (struct plait_work_times){.launch = s->gpu->layer_s};
@@ -475,5 +492,5 @@ void plait_work_set(const struct plait_shape *s, struct plait_work_times *t)
     t->elementwise = (elementwise_bytes(s) + rounding_bytes(s)) /
                      (s->gpu->memory_bw * s->gpu->stream);
     t->cheap = cheap_bytes(s) / (s->gpu->memory_bw * s->gpu->stream);
-    t->head = head_seconds(s);
+    t->head = head_seconds(s) + mtp_seconds(s, t);
 }

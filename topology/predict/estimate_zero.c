@@ -22,8 +22,9 @@ struct walk {
     struct plait_zero_count *count;
     int whole[PLAIT_KINDS]; /* held by blocks or by sums */
     int sums[PLAIT_KINDS];
-    bool head, embedding; /* held since a forward pass */
-    bool layers;          /* all of them, since the input half of a backward */
+    bool head, embedding, mtp, experts; /* held since a forward pass: those of
+                                         * the head, of the module before it */
+    bool layers; /* all of them, since the input half of a backward */
     enum plait_region_kind under_way[UNDER_WAY];
     int started; /* sums */
 };
@@ -63,13 +64,20 @@ static void sum_once(struct walk *w, enum plait_region_kind kind, bool *held)
     *held = false;
 }
 
-/* The head's gradient is made in the forward pass, and with it that of an
- * embedding with the same weights. */
+/* The head's gradient is made in the forward pass, and with it those of an
+ * embedding with the same weights and of a module that predicts a token
+ * further. */
 static void forward(struct walk *w)
 {
+    const struct plait_model_config *m = w->s->m;
+
     hold_once(w, PLAIT_KIND_HEAD, &w->head);
-    if (w->s->m->tie_embeddings && w->s->pp == 1)
+    if (plait_model_shares_table(m) && w->s->pp == 1)
         hold_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
+    if (m->mtp_layers)
+        hold_once(w, PLAIT_KIND_MTP, &w->mtp);
+    if (m->mtp_layers && m->experts)
+        hold_once(w, PLAIT_KIND_EXPERT, &w->experts);
 }
 
 /* Layers of a stage: with experts, if the model has them, and before these
@@ -94,8 +102,11 @@ static void sum_layer(struct walk *w, bool dense)
 
 static void backward(struct walk *w, struct layers n, bool first, bool last)
 {
-    if (last)
+    if (last) {
         sum_once(w, PLAIT_KIND_HEAD, &w->head);
+        sum_once(w, PLAIT_KIND_EXPERT, &w->experts);
+        sum_once(w, PLAIT_KIND_MTP, &w->mtp);
+    }
     for (int i = 0; i < n.other + n.dense; i++) {
         if (!w->layers)
             hold_layer(w, i >= n.other);

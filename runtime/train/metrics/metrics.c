@@ -204,6 +204,8 @@ int plait_metrics_write(struct plait_metrics_file *file,
 
     fprintf(out, "{\"step\":%" PRId64, m->step);
     put_number(out, "loss", m->loss);
+    if (!isnan(m->mtp_loss))
+        put_number(out, "mtp_loss", m->mtp_loss);
     if (!isnan(m->loss_tokens))
         fprintf(out, ",\"loss_tokens\":%.0f", m->loss_tokens);
     put_number(out, "grad_norm", m->grad_norm);

@@ -41,6 +41,7 @@ struct plait_metrics {
     int64_t step; /* from 1 */
     int batch;    /* sequences of this step */
     double loss;
+    double mtp_loss; /* of the token after the next; NaN: model.mtp_layers 0 */
     double loss_tokens; /* tokens that the loss is the mean over */
     struct plait_evaluation val;
     double grad_norm;

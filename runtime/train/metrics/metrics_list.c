@@ -15,6 +15,9 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
 {
     const struct plait_metric list[] = {
         {"loss", "loss", "Training loss of the step.", m->loss, 0, 0},
+        {"mtp_loss", "mtp_loss",
+         "Training loss of the token after the next, with model.mtp_layers.",
+         m->mtp_loss, 0, 0},
         {"loss_tokens", "loss_tokens",
          "Tokens of the step whose loss counts, where prompts are masked.",
          m->loss_tokens, 0, 0},

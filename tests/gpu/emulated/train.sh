@@ -13,7 +13,8 @@ plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
 
 # config FAMILY: a configuration. Heads are of 64, which the tensor cores'
 # attention needs. moe: llama with experts; gelu-moe: gpt2 whose experts drop
-# tokens; drops: gpt2 with dropout; deep: llama with enough layers for two chunks on two stages
+# tokens; drops: gpt2 with dropout; mtp: llama that predicts a token further;
+# deep: llama with enough layers for two chunks on two stages
 config()
 {
 	layers=2
@@ -27,6 +28,7 @@ config()
 	drops)
 		set -- gpt2 ", ffn: 128, dropout: 0.2, attention_dropout: 0.3"
 		;;
+	mtp) set -- llama ", ffn: 128, mtp_layers: 1, mtp_loss: 0.3" ;;
 	*) set -- "$1" ", ffn: 128" ;;
 	esac
 	cat <<-END
@@ -159,6 +161,7 @@ near 1e-4 drops 1 train.graph=on
 near 2e-2 drops 1 train.precision=bf16 train.graph=on
 near 2e-2 moe 1 train.precision=bf16 train.graph=on
 near 1e-4 gelu-moe 1 train.graph=on
+near 2e-2 mtp 1 train.precision=bf16 train.graph=on
 near 1e-3 moe 1 train.precision=tf32
 prompts 1
 overflows 1
@@ -175,12 +178,14 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 		parallel.recompute=full
 	staged gpt2 parallel.schedule=zb-h1
 	staged drops
+	staged mtp
 	overflows 2 parallel.dp=2 parallel.zero=1
 	recorded 1e-4 llama 2 parallel.cp=2
 	recorded 1e-4 llama 2 parallel.dp=2 parallel.zero=2
 	recorded 1e-4 llama 4 parallel.tp=2 parallel.dp=2 parallel.zero=3
 	recorded 1e-4 llama 4 parallel.pp=2 parallel.dp=2 parallel.zero=3 \
 		train.micro_batch=1
+	recorded 1e-4 mtp 2 parallel.dp=2 parallel.zero=3
 	in_turn
 	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2
 	prompts 2 parallel.dp=2 sync.mode=local sync.steps=4 \
