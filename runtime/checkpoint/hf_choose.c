@@ -92,6 +92,7 @@ static bool fits_type(const struct plait_model_config *m,
 
     return bias && windows && fits_experts(m, type) &&
            type->latent == (m->mla_kv > 0) &&
+           ((type->glm && !type->softmax) || !m->mtp_layers) &&
            (type->glm || type->qk_norm == m->qk_norm) &&
            type->sinks == m->attention_sinks &&
            (type->mlp_bias || type->sinks == m->mlp_bias) &&
@@ -201,6 +202,13 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
     list_experts(m, experts, sizeof(experts));
     if ((m->mla_kv && refuse_latent(m, err) < 0) || refuse_softmax(m, err) < 0)
         return -1;
+    if (m->mtp_layers && !(m->experts && m->experts_scores))
+        return plait_errorf(err,
+                            "model.mtp_layers %d without "
+                            "model.experts_scores sigmoid: no model type of "
+                            "Hugging Face has it but glm4_moe, deepseek_v3 "
+                            "and kimi_k2",
+                            m->mtp_layers);
     if (m->rope_factor > 1 && m->rope_scaling != PLAIT_ROPE_LONGROPE &&
         plait_model_partly_rotated(m))
         return plait_errorf(err,

@@ -48,6 +48,11 @@ int plait_hf_config_possible(const struct plait_model_config *m,
                             "model.experts %d: Hugging Face's gpt2 has "
                             "no experts",
                             m->experts);
+    if (m->family == PLAIT_GPT2 && m->mtp_layers)
+        return plait_errorf(err,
+                            "model.mtp_layers %d: Hugging Face's gpt2 has no "
+                            "multi-token prediction",
+                            m->mtp_layers);
     if (m->family == PLAIT_GPT2 && plait_model_multiplier(m))
         return plait_errorf(err,
                             "model.mup needs %s, which Hugging Face's gpt2 "
@@ -260,6 +265,7 @@ static bool is_of_model(const char *dir, const struct plait_model_config *m,
 
     if (plait_hf_config_read(dir, &there, &why) < 0)
         return false;
+    there.mtp_layers = m->mtp_layers; /* which config.json alone does not say */
     *same = plait_model_same(dir, &there, m, &why) == 0 &&
             has_rates(&there, m) &&
             (m->family != PLAIT_GPT2 || there.seq_len == m->seq_len);

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/dtype.h"
 #include "runtime/checkpoint/safetensors.h"
 
 #define ONE_FILE "model.safetensors"
@@ -22,6 +23,9 @@
 
 /* The largest size or offset in a file. */
 #define NUMBER_MOST ((json_int_t)1 << 50)
+
+/* How much plait_hf_files_compare() reads at a time. */
+#define CHUNK ((uint64_t)1 << 20) /* elements */
 
 /* -- which files ---------------------------------------------------------- */
 
@@ -301,4 +305,73 @@ int plait_hf_files_read(const struct plait_hf_files *f, int file,
         size -= (size_t)n;
     }
     return 0;
+}
+
+/* -- numbers -------------------------------------------------------------- */
+
+/* 16-bit numbers are read into the second half of `out` and widened from the
+ * front. */
+int plait_hf_files_read_run(const struct plait_hf_files *f,
+                            const struct plait_hf_stored *s, uint64_t first,
+                            uint64_t n, float *out, struct plait_error *err)
+{
+    bool wide = !strcmp(s->dtype, "F32"), brain = !strcmp(s->dtype, "BF16");
+    size_t size = wide ? 4 : 2;
+    const char *half = (const char *)out + 2 * n;
+    uint16_t bits;
+
+    if (plait_hf_files_read(f, s->file, s->offset + first * size,
+                            wide ? (char *)out : (char *)out + 2 * n, n * size,
+                            err) < 0)
+        return -1;
+    for (uint64_t i = 0; i < n && !wide; i++) {
+        memcpy(&bits, half + 2 * i, 2);
+        out[i] = brain ? plait_f32_of_bf16(bits) : plait_f32_of_fp16(bits);
+    }
+    return 0;
+}
+
+bool plait_hf_files_has_type(const struct plait_hf_stored *s)
+{
+    return !strcmp(s->dtype, "F32") || !strcmp(s->dtype, "BF16") ||
+           !strcmp(s->dtype, "F16");
+}
+
+const struct plait_hf_stored *
+plait_hf_files_find_any(const struct plait_hf_files *f, const char *name)
+{
+    const struct plait_hf_stored *s = plait_hf_files_find(f, name);
+    const char *dot = strchr(name, '.');
+
+    return s || !dot ? s : plait_hf_files_find(f, dot + 1);
+}
+
+int plait_hf_files_compare(const struct plait_hf_files *f,
+                           const struct plait_hf_stored *a,
+                           const struct plait_hf_stored *b,
+                           struct plait_error *err)
+{
+    uint64_t size = a->shape[0] * a->shape[1], n;
+    float *x, *y;
+    int rc = 0;
+
+    if (a->ndim != 2 || b->ndim != 2 || a->shape[0] != b->shape[0] ||
+        a->shape[1] != b->shape[1])
+        return 1;
+    if (!plait_hf_files_has_type(a) || !plait_hf_files_has_type(b))
+        return 0;
+    x = malloc(2 * CHUNK * sizeof(*x));
+    if (!x)
+        return plait_errorf(err, "%s: out of memory", f->dir);
+    y = x + CHUNK;
+    for (uint64_t at = 0; at < size && rc == 0; at += n) {
+        n = size - at < CHUNK ? size - at : CHUNK;
+        if (plait_hf_files_read_run(f, a, at, n, x, err) < 0 ||
+            plait_hf_files_read_run(f, b, at, n, y, err) < 0)
+            rc = -1;
+        for (uint64_t i = 0; i < n && rc == 0; i++)
+            rc = x[i] != y[i];
+    }
+    free(x);
+    return rc;
 }

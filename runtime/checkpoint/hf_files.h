@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_CHECKPOINT_HF_FILES_H
 #define PLAIT_RUNTIME_CHECKPOINT_HF_FILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,9 +37,30 @@ void plait_hf_files_close(struct plait_hf_files *files);
 const struct plait_hf_stored *
 plait_hf_files_find(const struct plait_hf_files *files, const char *name);
 
+/* The same, and without its first word, which files of the bare model lack. */
+const struct plait_hf_stored *
+plait_hf_files_find_any(const struct plait_hf_files *files, const char *name);
+
+/* Whether it is of fp32, bf16 or fp16. */
+bool plait_hf_files_has_type(const struct plait_hf_stored *stored);
+
 /* Read `size` bytes of a file, from `offset` on. */
 int plait_hf_files_read(const struct plait_hf_files *files, int file,
                         uint64_t offset, void *to, size_t size,
                         struct plait_error *err);
+
+/* Elements [first, first + n) of a tensor, which has a type, to fp32 `out`
+ * [n]. */
+int plait_hf_files_read_run(const struct plait_hf_files *files,
+                            const struct plait_hf_stored *stored,
+                            uint64_t first, uint64_t n, float *out,
+                            struct plait_error *err);
+
+/* Compare two matrices: 1 if the shapes differ, or any number, 0 also where one
+ * has no type; -1 with errno. */
+int plait_hf_files_compare(const struct plait_hf_files *files,
+                           const struct plait_hf_stored *a,
+                           const struct plait_hf_stored *b,
+                           struct plait_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a glm4_moe or deepseek_v3 has beside other types' keys: experts that
  * tokens choose by sigmoids, in the words of DeepSeek-V3, and layers of
- * multi-token prediction, which plait-train leaves out; and the experts of a
- * deepseek_v2, in the same words. */
+ * multi-token prediction, of which plait-train has one (hf_weights.c); and the
+ * experts of a deepseek_v2, in the same words. */
 #include "config.h"
 
 #include <stdio.h>
@@ -159,7 +159,7 @@ int plait_hf_glm_write(json_t *root, const struct plait_model_config *m,
             json_object_set_new(root, "use_qk_norm", json_boolean(m->qk_norm));
     if (!type->softmax)
         bad |= json_object_set_new(root, "num_nextn_predict_layers",
-                                   json_integer(0));
+                                   json_integer(m->mtp_layers));
     bad |= json_object_set_new(
         root, "norm_topk_prob",
         json_boolean(m->experts_weights == PLAIT_WEIGHTS_SHARES));

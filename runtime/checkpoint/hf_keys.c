@@ -77,7 +77,7 @@ static const struct key {
     {"topk_group", READ, SIGMOID},
     {"routed_scaling_factor", READ, SIGMOID},
     {"use_qk_norm", READ, GLM},
-    /* layers that are left out; two names of one number */
+    /* layers of multi-token prediction; two names of one number */
     {"num_nextn_predict_layers", READ, SIGMOID},
     {"num_mtp_layers", READ, SIGMOID},
     {"q_lora_rank", READ, LATENT},

@@ -370,6 +370,22 @@ static void add_gpt2(struct builder *b, const struct plait_model_config *m)
     add_vector(b, "norm.bias", "transformer.ln_f.bias", C);
 }
 
+/* DeepSeek-V3's module that predicts a token further: a layer behind the last
+ * and what joins its inputs, the token's first. Embedding and head are the
+ * model's and not stored again. */
+static void add_mtp(struct builder *b, const struct plait_model_config *m)
+{
+    uint64_t C = m->hidden;
+
+    snprintf(b->here, sizeof(b->here), "mtp.0.");
+    snprintf(b->there, sizeof(b->there), "model.layers.%d.", m->layers);
+    add_llama_layer(b, m, m->layers);
+    add_vector(b, "token_norm.weight", "enorm.weight", C);
+    add_vector(b, "hidden_norm.weight", "hnorm.weight", C);
+    add_tensor(b, "join.weight", "eh_proj.weight", C, 2 * C);
+    add_vector(b, "norm.weight", "shared_head.norm.weight", C);
+}
+
 static void add_llama(struct builder *b, const struct plait_model_config *m)
 {
     uint64_t C = m->hidden;
@@ -380,6 +396,8 @@ static void add_llama(struct builder *b, const struct plait_model_config *m)
         snprintf(b->there, sizeof(b->there), "model.layers.%d.", i);
         add_llama_layer(b, m, i);
     }
+    if (m->mtp_layers)
+        add_mtp(b, m);
     b->here[0] = b->there[0] = '\0';
     add_vector(b, "norm.weight", "model.norm.weight", C);
 }

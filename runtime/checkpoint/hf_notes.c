@@ -44,7 +44,8 @@ void plait_hf_notes_read(const char *dir,
     json_decref(root);
     notes->left_out = plait_hf_config_predicts(dir);
     if (notes->left_out)
-        weights = plait_hf_weights_open(dir, &why);
+        weights =
+            plait_hf_weights_open(dir, !trained || trained->mtp_layers, &why);
     if (!weights || !plait_hf_weights_left_out(weights))
         notes->left_out = NULL;
     plait_hf_weights_close(weights);
@@ -62,7 +63,7 @@ void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
     if (notes->left_out)
         fprintf(out,
                 "%sconfig.json has layers of multi-token prediction (%s), "
-                "which plait-train does not: they are left out\n",
+                "which are left out (model.mtp_layers 0)\n",
                 mark, notes->left_out);
     if (notes->dropout[0])
         fprintf(out,

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/dtype.h"
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_files.h"
 
@@ -27,69 +26,7 @@ struct plait_hf_weights {
     bool left_out; /* and so have the files */
 };
 
-/* Elements [first, first + n) of the stored tensor. 16-bit ones are read into
- * the second half of `out` and widened from the front. */
-static int read_run(const struct plait_hf_files *f,
-                    const struct plait_hf_stored *s, uint64_t first, uint64_t n,
-                    float *out, struct plait_error *err)
-{
-    bool wide = !strcmp(s->dtype, "F32"), brain = !strcmp(s->dtype, "BF16");
-    size_t size = wide ? 4 : 2;
-    const char *half = (const char *)out + 2 * n;
-    uint16_t bits;
-
-    if (plait_hf_files_read(f, s->file, s->offset + first * size,
-                            wide ? (char *)out : (char *)out + 2 * n, n * size,
-                            err) < 0)
-        return -1;
-    for (uint64_t i = 0; i < n && !wide; i++) {
-        memcpy(&bits, half + 2 * i, 2);
-        out[i] = brain ? plait_f32_of_bf16(bits) : plait_f32_of_fp16(bits);
-    }
-    return 0;
-}
-
 /* -- a head that should be the embedding ---------------------------------- */
-
-static bool has_type(const struct plait_hf_stored *s)
-{
-    return !strcmp(s->dtype, "F32") || !strcmp(s->dtype, "BF16") ||
-           !strcmp(s->dtype, "F16");
-}
-
-/* Look for the name, and for the name without its first word, which files of
- * the bare model lack. */
-static const struct plait_hf_stored *find_stored(const struct plait_hf_files *f,
-                                                 const char *name)
-{
-    const struct plait_hf_stored *s = plait_hf_files_find(f, name);
-    const char *dot = strchr(name, '.');
-
-    return s || !dot ? s : plait_hf_files_find(f, dot + 1);
-}
-
-/* Compare two tensors of one shape, a chunk at a time: 1 if any number
- * differs. */
-static int compare_stored(const struct plait_hf_files *f,
-                          const struct plait_hf_stored *a,
-                          const struct plait_hf_stored *b,
-                          struct plait_error *err)
-{
-    uint64_t size = a->shape[0] * a->shape[1], n;
-    float *x = malloc(2 * CHUNK * sizeof(*x)), *y = x + CHUNK;
-    int rc = x ? 0 : plait_errorf(err, "%s: out of memory", f->dir);
-
-    for (uint64_t at = 0; at < size && rc == 0; at += n) {
-        n = size - at < CHUNK ? size - at : CHUNK;
-        if (read_run(f, a, at, n, x, err) < 0 ||
-            read_run(f, b, at, n, y, err) < 0)
-            rc = -1;
-        for (uint64_t i = 0; i < n && rc == 0; i++)
-            rc = x[i] != y[i];
-    }
-    free(x);
-    return rc;
-}
 
 /* A model that ties its head to the embedding by config.json, and has both
  * stored, is tied if they are equal, as in transformers 5: files that were
@@ -97,19 +34,16 @@ static int compare_stored(const struct plait_hf_files *f,
 static int settle_tie(const struct plait_hf_files *f,
                       struct plait_model_config *m, struct plait_error *err)
 {
-    const struct plait_hf_stored *head = find_stored(f, "lm_head.weight");
-    const struct plait_hf_stored *embedding =
-        find_stored(f, m->family == PLAIT_GPT2 ? "transformer.wte.weight"
-                                               : "model.embed_tokens.weight");
+    const struct plait_hf_stored *head =
+        plait_hf_files_find_any(f, "lm_head.weight");
+    const struct plait_hf_stored *embedding = plait_hf_files_find_any(
+        f, m->family == PLAIT_GPT2 ? "transformer.wte.weight"
+                                   : "model.embed_tokens.weight");
     int differs;
 
     if (!m->tie_embeddings || !head || !embedding)
         return 0;
-    differs = head->ndim != 2 || embedding->ndim != 2 ||
-              head->shape[0] != embedding->shape[0] ||
-              head->shape[1] != embedding->shape[1];
-    if (!differs && has_type(head) && has_type(embedding))
-        differs = compare_stored(f, head, embedding, err);
+    differs = plait_hf_files_compare(f, head, embedding, err);
     if (differs > 0)
         m->tie_embeddings = false;
     return differs < 0 ? -1 : 0;
@@ -148,7 +82,7 @@ static int check_stored(const struct plait_hf_weights *w,
         return plait_errorf(err,
                             "%s: tensor %s is missing; config.json requires it",
                             w->dir, t->hf);
-    if (!has_type(s))
+    if (!plait_hf_files_has_type(s))
         return plait_errorf(err,
                             "%s: tensor %s has type %s; only F32, BF16 and "
                             "F16 are supported",
@@ -182,6 +116,26 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
+/* Whether the files have, behind the last layer, the one module of multi-token
+ * prediction that plait-train has: transformers leaves it out where it saves a
+ * model, and keeps the key. */
+static bool has_module(const struct plait_hf_weights *w)
+{
+    static const char *const parts[] = {"enorm", "hnorm", "eh_proj",
+                                        "shared_head.norm", "input_layernorm"};
+    char name[64];
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        snprintf(name, sizeof(name), "model.layers.%d.%s.weight",
+                 w->model.layers, parts[i]);
+        if (!plait_hf_files_find_any(&w->files, name))
+            return false;
+    }
+    snprintf(name, sizeof(name), "model.layers.%d.eh_proj.weight",
+             w->model.layers + 1);
+    return !plait_hf_files_find_any(&w->files, name);
+}
+
 /* Whether it is of a layer behind the model's last one. */
 static bool is_behind(const struct plait_hf_weights *w, const char *name)
 {
@@ -190,6 +144,65 @@ static bool is_behind(const struct plait_hf_weights *w, const char *name)
 
     return !strncmp(name, begin, n) &&
            strtol(name + n, NULL, 10) >= w->model.layers;
+}
+
+/* Of which tensor of the model the module stores a copy by this name; NULL: it
+ * is no copy. */
+static const char *own_of_copy(const struct plait_hf_weights *w,
+                               const char *name)
+{
+    const char *embedding = "model.embed_tokens.weight";
+    char copy[64];
+
+    if (!w->model.mtp_layers)
+        return NULL;
+    snprintf(copy, sizeof(copy), "model.layers.%d.embed_tokens.weight",
+             w->model.layers);
+    if (!strcmp(name, copy))
+        return embedding;
+    snprintf(copy, sizeof(copy), "model.layers.%d.shared_head.head.weight",
+             w->model.layers);
+    if (strcmp(name, copy) != 0)
+        return NULL;
+    return w->model.tie_embeddings ? embedding : "lm_head.weight";
+}
+
+int plait_hf_weights_check_copies(const struct plait_hf_weights *w,
+                                  struct plait_error *err)
+{
+    for (int i = 0; i < w->files.ntensors; i++) {
+        const struct plait_hf_stored *s = &w->files.tensors[i], *model;
+        const char *own = own_of_copy(w, s->name);
+        int differs;
+
+        if (!own || !(model = plait_hf_files_find_any(&w->files, own)))
+            continue;
+        differs = plait_hf_files_has_type(s)
+                      ? plait_hf_files_compare(&w->files, s, model, err)
+                      : 1;
+        if (differs < 0)
+            return -1;
+        errno = EINVAL;
+        if (differs)
+            return plait_errorf(err,
+                                "%s: tensor %s is not %s, which plait-train's "
+                                "layer of multi-token prediction shares; "
+                                "model.mtp_layers 0 trains without that layer",
+                                w->dir, s->name, own);
+    }
+    return 0;
+}
+
+int plait_hf_weights_find_module(const char *dir, int *layers,
+                                 struct plait_error *err)
+{
+    struct plait_hf_weights *w = plait_hf_weights_open(dir, true, err);
+    int rc = w ? plait_hf_weights_check_copies(w, err) : -1;
+
+    if (rc == 0)
+        *layers = w->model.mtp_layers;
+    plait_hf_weights_close(w);
+    return rc;
 }
 
 /* Tensors that may be ignored: what older versions of transformers have saved
@@ -211,7 +224,7 @@ static int match_tensors(struct plait_hf_weights *w, struct plait_error *err)
     if (!used)
         return plait_errorf(err, "%s: out of memory", w->dir);
     for (int i = 0; i < w->n && rc == 0; i++) {
-        w->stored[i] = find_stored(&w->files, w->tensors[i].hf);
+        w->stored[i] = plait_hf_files_find_any(&w->files, w->tensors[i].hf);
         rc = check_stored(w, &w->tensors[i], w->stored[i], err);
         if (rc == 0)
             used[w->stored[i] - w->files.tensors] = true;
@@ -220,11 +233,11 @@ static int match_tensors(struct plait_hf_weights *w, struct plait_error *err)
         const char *name = w->files.tensors[i].name;
 
         errno = EINVAL;
-        if (w->predicts && is_behind(w, name)) {
-            w->left_out = true;
+        if (used[i])
             continue;
-        }
-        if (!used[i] && !is_spare(w, name))
+        if (w->predicts && !w->model.mtp_layers && is_behind(w, name))
+            w->left_out = true;
+        else if (!own_of_copy(w, name) && !is_spare(w, name))
             rc = plait_errorf(err,
                               "%s: tensor %s does not belong to the model "
                               "that config.json describes",
@@ -234,7 +247,7 @@ static int match_tensors(struct plait_hf_weights *w, struct plait_error *err)
     return rc;
 }
 
-struct plait_hf_weights *plait_hf_weights_open(const char *dir,
+struct plait_hf_weights *plait_hf_weights_open(const char *dir, bool module,
                                                struct plait_error *err)
 {
     struct plait_hf_weights *w = calloc(1, sizeof(*w));
@@ -245,12 +258,13 @@ struct plait_hf_weights *plait_hf_weights_open(const char *dir,
         plait_hf_files_open(&w->files, w->dir, err) < 0 ||
         settle_tie(&w->files, &w->model, err) < 0)
         goto error;
+    w->predicts = plait_hf_config_predicts(dir) != NULL;
+    w->model.mtp_layers = module && w->predicts && has_module(w);
     w->n =
         plait_hf_map_create(&w->model, plait_hf_config_fused(dir), &w->tensors);
     w->stored = w->n < 0 ? NULL : calloc(w->n + 1, sizeof(*w->stored));
     if (!w->stored)
         goto memory;
-    w->predicts = plait_hf_config_predicts(dir) != NULL;
     if (match_tensors(w, err) < 0)
         goto error;
     return w;
@@ -317,8 +331,8 @@ static int read_vector(const struct plait_hf_weights *w, int index, float *out,
     const struct plait_hf_tensor *t = &w->tensors[index];
     uint64_t wide = t->cols * t->all;
     float *slab = malloc(wide * sizeof(*slab));
-    int rc = slab ? read_run(&w->files, w->stored[index], slab_at(t), wide,
-                             slab, err)
+    int rc = slab ? plait_hf_files_read_run(&w->files, w->stored[index],
+                                            slab_at(t), wide, slab, err)
                   : plait_errorf(err, "%s: out of memory", w->dir);
 
     for (uint64_t i = 0; i < t->cols && rc == 0; i++)
@@ -339,8 +353,8 @@ static int read_transposed(const struct plait_hf_weights *w, int index,
     int rc = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
 
     for (uint64_t c = 0; c < t->cols && rc == 0; c++) {
-        rc = read_run(&w->files, w->stored[index], first + c * t->all, wide,
-                      run, err);
+        rc = plait_hf_files_read_run(&w->files, w->stored[index],
+                                     first + c * t->all, wide, run, err);
         for (uint64_t i = 0; i < n && rc == 0; i++)
             out[i * t->cols + c] = run[i * stride];
     }
@@ -360,8 +374,9 @@ static int read_heads(const struct plait_hf_weights *w, int index, uint64_t row,
         for (run = 1; i + run < n; run++)
             if (plait_hf_map_row(t, row + i + run) != first + run)
                 break;
-        if (read_run(&w->files, w->stored[index], first * t->cols,
-                     run * t->cols, out + i * t->cols, err) < 0)
+        if (plait_hf_files_read_run(&w->files, w->stored[index],
+                                    first * t->cols, run * t->cols,
+                                    out + i * t->cols, err) < 0)
             return -1;
     }
     return 0;
@@ -379,8 +394,9 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
                          : read_transposed(w, index, row, n, out, err);
     if (t->heads)
         return read_heads(w, index, row, n, out, err);
-    return read_run(&w->files, s, slab_at(t) + (t->before + row) * t->cols,
-                    n * t->cols, out, err);
+    return plait_hf_files_read_run(&w->files, s,
+                                   slab_at(t) + (t->before + row) * t->cols,
+                                   n * t->cols, out, err);
 }
 
 /* Read whole rows, a chunk at a time, and copy what the slice holds of them. */

@@ -37,11 +37,20 @@ void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
                           FILE *out);
 
 /* Reads config.json and the heads, and checks that each tensor of the model is
- * there in its shape, as fp32, bf16 or fp16, and that there are no others. NULL
- * with errno. */
-struct plait_hf_weights *plait_hf_weights_open(const char *dir,
+ * there in its shape, as fp32, bf16 or fp16, and that there are no others.
+ * module: the model has that of multi-token prediction (model.mtp_layers), if
+ * the files have one. NULL with errno. */
+struct plait_hf_weights *plait_hf_weights_open(const char *dir, bool module,
                                                struct plait_error *err);
 void plait_hf_weights_close(struct plait_hf_weights *weights);
+
+/* Whether the embedding and the head that the module stores once more are the
+ * model's; -1 with EINVAL. Reads all of them: for one rank. */
+int plait_hf_weights_check_copies(const struct plait_hf_weights *weights,
+                                  struct plait_error *err);
+/* Opens `dir` and checks that: *layers is 1 if it has a module, else 0. */
+int plait_hf_weights_find_module(const char *dir, int *layers,
+                                 struct plait_error *err);
 
 /* Whether the files have layers of multi-token prediction, which are left
  * out. */

@@ -324,7 +324,8 @@ static int open_all(struct plait_load *l, const char *path, bool hf,
 
     if (hf) {
         l->from.path = path;
-        l->hf = plait_hf_weights_open(path, err);
+        l->hf = plait_hf_weights_open(
+            path, l->shards->model->config->model.mtp_layers, err);
         rc = plait_error_consensus(world, l->hf ? 0 : -1, err);
     } else {
         rc = plait_sources_open_unchecked(&l->from, path, world, err);
@@ -468,6 +469,9 @@ static int find_source(const char *dir, const struct plait_model *model,
         if (rc == 0)
             rc = source->hf ? plait_hf_model_read(source->path, &there, err)
                             : plait_model_file_read(source->path, &there, err);
+        if (rc == 0 && source->hf && model->config->model.mtp_layers)
+            rc = plait_hf_weights_find_module(source->path, &there.mtp_layers,
+                                              err);
         if (rc == 0)
             rc = plait_model_same(source->path, &there, &model->config->model,
                                   err);

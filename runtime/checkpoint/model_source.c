@@ -140,7 +140,6 @@ static const struct key keys[] = {
     KEY(experts_scale, REAL, OF_EXPERTS),
     KEY(experts_groups, INT, OF_EXPERTS),
     KEY(experts_top_groups, INT, OF_EXPERTS),
-    KEY(mtp_layers, INT, OF_ALL),
 };
 
 static bool matters(const struct plait_model_config *m, const struct key *key)
@@ -221,5 +220,10 @@ int plait_model_same(const char *name, const struct plait_model_config *there,
     if (list)
         return plait_errorf(err, "model.%s is not the list of the model in %s",
                             list, name);
-    return 0;
+    if (is.mtp_layers == wanted.mtp_layers)
+        return 0;
+    return plait_errorf(err,
+                        "%s has %s layer of multi-token prediction: set "
+                        "model.mtp_layers to %d",
+                        name, is.mtp_layers ? "a" : "no", is.mtp_layers);
 }

@@ -201,7 +201,7 @@ static int read_hf(const void *from, int index, uint64_t row, uint64_t n,
 int plait_convert_from_hf(const char *from, const char *dir,
                           struct plait_converted *done, struct plait_error *err)
 {
-    struct plait_hf_weights *weights = plait_hf_weights_open(from, err);
+    struct plait_hf_weights *weights = plait_hf_weights_open(from, true, err);
     struct plait_convert_source source = {.read = read_hf, .from = weights};
     const struct plait_hf_tensor *there;
     int n, rc;
@@ -210,7 +210,9 @@ int plait_convert_from_hf(const char *from, const char *dir,
         return -1;
     source.model = plait_hf_weights_model(weights);
     n = plait_hf_weights_list(weights, &there);
-    rc = plait_convert_import_map(&source, there, n, dir, done, err);
+    rc = plait_hf_weights_check_copies(weights, err);
+    if (rc == 0)
+        rc = plait_convert_import_map(&source, there, n, dir, done, err);
     plait_hf_weights_close(weights);
     return rc;
 }

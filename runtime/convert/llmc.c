@@ -267,6 +267,8 @@ static int check_possible(const struct plait_model_config *m,
         what = "model.ffn other than 4 * model.hidden";
     else if (m->experts)
         what = "model.experts";
+    else if (m->mtp_layers)
+        what = "model.mtp_layers";
     else if (plait_model_head_dim(m) * m->heads != m->hidden)
         what = "model.head_dim of its own";
     else if (plait_model_multiplier(m))

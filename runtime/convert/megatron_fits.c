@@ -56,8 +56,9 @@ static const char *find_lack(const struct plait_model_config *m)
                "(model.embedding_multiplier, ...) nor those of model.mup";
     else if (m->attention_softcap > 0 || m->logit_softcap > 0)
         what = "model.attention_softcap or model.logit_softcap";
-    else if (m->attention_sinks)
-        what = "model.attention_sinks that work as in plait-train";
+    else if (m->attention_sinks || m->mtp_layers)
+        what = "model.attention_sinks or model.mtp_layers that work as in "
+               "plait-train";
     else if (m->mlp_bias)
         what = "model.mlp_bias that works as in plait-train";
     else if (m->gate || m->norm_plus_one)

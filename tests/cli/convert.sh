@@ -52,6 +52,8 @@ trip qwen3_moe-first 2 BF16 bf16
 trip gpt_oss 2 BF16 bf16
 trip deepseek_v3 2 BF16 bf16
 trip deepseek_v2 2 BF16 bf16
+trip deepseek_v3-mtp 1 F32 fp32
+trip glm4_moe-mtp 2 BF16 bf16
 trip kimi_k2 2 F32 fp32
 trip granite 1 F32 fp32
 trip gemma 1 BF16 bf16
@@ -148,6 +150,15 @@ start() {
     fi
 }
 
+# not TEXT REGEX COMMAND...: it is refused in one line
+not() {
+    local text=$1 regex=$2
+    shift 2
+    ! "$@" >/dev/null 2>"$dir/err" && [ "$(wc -l <"$dir/err")" = 1 ] &&
+        grep -q -e "$regex" "$dir/err"
+    ok "$text: $(sed "s:$dir/::g" "$dir/err")" test $? = 0
+}
+
 # follows FILE: whether the losses of the last run equal the file's
 follows() {
     python3 - "$1" "$dir/m.jsonl" <<'END'
@@ -162,7 +173,7 @@ END
 mpi=no
 command -v mpirun >/dev/null &&
     grep -q "define HAVE_MPI 1" "$top_builddir/config.h" && mpi=yes
-trained="gpt2-1-F32 llama3-1-F32 qwen3_moe-2-F32"
+trained="gpt2-1-F32 llama3-1-F32 qwen3_moe-2-F32 deepseek_v3-mtp-1-F32"
 ! all_tier || trained+=" llama-tied-1-BF16 mixtral-3-F32 qwen3-2-BF16 \
     granite-1-F32 gpt_oss-2-BF16 phi3-2-BF16 smollm3-1-F32"
 for kind in $trained; do
@@ -182,6 +193,44 @@ for kind in $trained; do
     start 3 $kind --init "$dir/$kind" --set parallel.tp=3 >"$dir/out" 2>&1
     ok "$kind: the same with tp 3" follows "$dir/$kind.jsonl"
 done
+kind=deepseek_v3-mtp-1-F32
+start 1 $kind --init "$dir/$kind" --set model.mtp_layers=0 >"$dir/out" 2>&1
+ok "what predicts a token further is left out where it is not trained" \
+    test $? = 0
+ok "... in a line" grep -q "multi-token prediction .*left out" "$dir/out"
+
+# copies NAME [CHANGED [TENSOR]]: the model, of which the module stores the
+# embedding and the head once more
+copies() {
+    cp -r "$dir/$kind" "$dir/$1"
+    python3 "$top_srcdir/tests/lib/hf.py" copies "$dir/$@"
+}
+copies mtp-copies
+ok "a module's copies of embedding and head" \
+    quietly --from "$dir/mtp-copies" --to "$dir/mtp-copies.plait"
+ok "... are no part of its checkpoint" \
+    quietly --from "$dir/mtp-copies.plait" --to "$dir/mtp-copies.back"
+ok "... which is that of the model without them" \
+    python3 "$top_srcdir/tests/lib/hf.py" same "$dir/$kind" "$dir/mtp-copies.back"
+for part in embed_tokens shared_head.head; do
+    copies mtp-$part $part
+    not "another $part of the module" "layers.2.$part.weight is not" \
+        "$convert" --from "$dir/mtp-$part" --to "$dir/mtp-$part.plait"
+    not "... to train from" "layers.2.$part.weight is not" \
+        start 1 $kind --init "$dir/mtp-$part"
+    ok "... but for a model without" start 1 $kind --init "$dir/mtp-$part" \
+        --set model.mtp_layers=0
+done
+copies mtp-more "" model.layers.2.more.weight
+not "a tensor that a module does not have" "layers.2.more.weight does not" \
+    "$convert" --from "$dir/mtp-more" --to "$dir/mtp-more.plait"
+not "a checkpoint that has a module, for a model without" \
+    "has a layer of multi-token prediction: set model.mtp_layers to 1" \
+    start 1 $kind --init "$dir/$kind.plait" --set model.mtp_layers=0
+not "files that have none, for a model with one" \
+    "has no layer of multi-token prediction: set model.mtp_layers to 0" \
+    start 1 deepseek_v3-2-BF16 --init "$dir/deepseek_v3-2-BF16" \
+    --set model.mtp_layers=1
 ok "gpt_oss: YaRN's usual factor of queries, written out" start 1 \
     gpt_oss-2-BF16 --init "$dir/gpt_oss-2-BF16" \
     --set model.rope_attention_factor=1.138629436111989

@@ -48,7 +48,7 @@ refuses() {
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 phi3-long \
     smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
-    glm4_moe-mtp deepseek_v2 deepseek_v3 deepseek_v3-5 kimi_k2; do
+    glm4_moe-mtp glm4_moe-two deepseek_v2 deepseek_v3 deepseek_v3-5 kimi_k2; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -380,11 +380,16 @@ ok "... no such shared experts" refuses $glm '{"n_shared_experts": 0}' \
     "n_shared_experts is 0; it must be a whole number of at least 1"
 ok "a qwen3_moe has none of these" refuses qwen3_moe '{"n_group": 2}' \
     "n_group is 2; plait-train does not know this key of a qwen3_moe model"
-ok "layers that predict further tokens" gives $glm-mtp '{}' "layers: 2"
+ok "a layer that predicts a token further" gives $glm-mtp '{}' "layers: 2" \
+    "mtp_layers: 1"
+ok "... by the other key" gives $glm-mtp '{"num_nextn_predict_layers": "gone",
+    "num_mtp_layers": 1}' "mtp_layers: 1"
+ok "layers that predict further tokens" gives $glm-two '{}' "layers: 2" \
+    "mtp_layers: 0"
 ok "... are left out, in a line" grep -q "^# config.json has layers of \
 multi-token prediction (num_nextn_predict_layers), which" "$dir/out"
-ok "... by the other key" gives $glm-mtp '{"num_nextn_predict_layers": "gone",
-    "num_mtp_layers": 1}' "layers: 2"
+ok "... by the other key" gives $glm-two '{"num_nextn_predict_layers": "gone",
+    "num_mtp_layers": 2}' "layers: 2"
 ok "... which is named" grep -q "prediction (num_mtp_layers), which" "$dir/out"
 "$convert" --from "$dir/x.plait" --to "$dir/x.mtp" >"$dir/out" 2>&1
 ok "... and not promised to who reads it next" python3 -c "
@@ -393,9 +398,9 @@ c = json.load(open('$dir/x.mtp/config.json'))
 assert c['num_nextn_predict_layers'] == 0 and c['n_group'] == 2, c"
 rm -rf "$dir/x" && cp -r "$dir/$glm-mtp" "$dir/x" &&
     change "$dir/x" '{"num_nextn_predict_layers": 0}'
-ok "... which are no others" eval '! "$convert" --from "$dir/x" \
+ok "... and belong to no model without the key" eval '! "$convert" --from "$dir/x" \
     --to "$dir/x.other" >"$dir/out" 2>&1 &&
-    grep -q "tensor model.layers.2.eh_proj.weight does not belong" "$dir/out"'
+    grep -q "tensor model.layers.2.[a-z_.]* does not belong" "$dir/out"'
 deep=deepseek_v3
 ok "deepseek_v3" gives $deep '{}' "mla: \[14" 10 5 4 "7\]" "experts: 4" \
     "experts_scores: sigmoid" "dense_layers: 1" "attention_multiplier: 0" \

@@ -102,6 +102,7 @@ KINDS["glm4_moe"] = {
     "partial_rotary_factor": 0.5, "routed_scaling_factor": 2.5, "topk_group": 1,
     "use_qk_norm": True}
 KINDS["glm4_moe-mtp"] = {**KINDS["glm4_moe"], "num_nextn_predict_layers": 1}
+KINDS["glm4_moe-two"] = {**KINDS["glm4_moe"], "num_nextn_predict_layers": 2}
 KINDS["deepseek_v3"] = {
     **LLAMA, "model_type": "deepseek_v3", "num_key_value_heads": 6,
     "first_k_dense_replace": 1, "kv_lora_rank": 10, "q_lora_rank": 14,
@@ -111,6 +112,8 @@ KINDS["deepseek_v3"] = {
     "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "routed_scaling_factor": 2.5,
     "scoring_func": "sigmoid", "topk_group": 1, "topk_method": "noaux_tc",
     "v_head_dim": 7}
+KINDS["deepseek_v3-mtp"] = {**KINDS["deepseek_v3"],
+                            "num_nextn_predict_layers": 1}
 # columns of heads are no share of the model's
 KINDS["deepseek_v3-5"] = {**KINDS["deepseek_v3"], "num_attention_heads": 5,
                           "num_key_value_heads": 5}
@@ -242,8 +245,13 @@ def llama_shapes(c):
     head = c.get("head_dim") or width // c["num_attention_heads"]
     q, kv = head * c["num_attention_heads"], head * c["num_key_value_heads"]
     yield "model.embed_tokens.weight", [c["vocab_size"], width]
-    for i in range(c["num_hidden_layers"]):
+    for i in range(c["num_hidden_layers"] +
+                   c.get("num_nextn_predict_layers", 0)):
         layer = f"model.layers.{i}."
+        if i >= c["num_hidden_layers"]:
+            for norm in "enorm", "hnorm", "shared_head.norm":
+                yield f"{layer}{norm}.weight", [width]
+            yield layer + "eh_proj.weight", [width, 2 * width]
         olmo = c["model_type"].startswith("olmo")
         both = c["model_type"] in ("gemma2", "gemma3_text")
         if not olmo:
@@ -276,9 +284,6 @@ def llama_shapes(c):
             yield layer + "self_attn.k_norm.weight", [kv]
         yield layer + "post_attention_layernorm.weight", [width]
         yield from mlp_shapes(layer, c, i)
-    if c.get("num_nextn_predict_layers"):
-        yield (f"model.layers.{c['num_hidden_layers']}.eh_proj.weight",
-               [width, 2 * width])
     yield "model.norm.weight", [width]
     if not c.get("tie_word_embeddings",
                  c["model_type"] in ("smollm3", "gemma2", "gemma3_text")):
@@ -386,9 +391,27 @@ def same_config(a, b):
             assert b.get(key) == value, (key, value, b.get(key))
 
 
+def add_copies(path, changed="", more=()):
+    """Give the module of one fp32 file copies of the embedding and the head, as
+    published models have them. changed: the copy of one of the two, a number
+    of which differs; more: names of further vectors."""
+    tensors = [(name, *entry[::2]) for name, entry in read(path).items()]
+    layer = json.load(open(f"{path}/config.json"))["num_hidden_layers"]
+    for own, copy in (("model.embed_tokens", "embed_tokens"),
+                      ("lm_head", "shared_head.head")):
+        _, shape, data = next(t for t in tensors if t[0] == own + ".weight")
+        if changed == copy:
+            data = data[:-4] + struct.pack("<f", 7)
+        tensors.append((f"model.layers.{layer}.{copy}.weight", shape, data))
+    tensors += [(name, [1], bytes(4)) for name in more]
+    write_file(f"{path}/model.safetensors", tensors, "F32")
+
+
 if __name__ == "__main__":
     command, *args = sys.argv[1:]
-    if command == "make":
+    if command == "copies":
+        add_copies(args[0], *args[1:2], args[2:])
+    elif command == "make":
         make(args[0], args[1], *map(int, args[2:3]), *args[3:4])
     else:
         same(*args)

@@ -77,8 +77,8 @@ def make(where, count):
     rng = random.Random(52)
     for i in range(int(count)):
         path = f"{where}/{i}"
-        # Layers of multi-token prediction are left out, as config.json says.
-        kinds = sorted(k for k in hf.KINDS if not k.endswith("-mtp"))
+        # More layers of multi-token prediction than one are left out.
+        kinds = sorted(k for k in hf.KINDS if not k.endswith("-two"))
         kind, dtype = make_one(path, kinds[i % len(kinds)], rng)
         os.rename(path, f"{path}-{kind}")
         print(f"{i}-{kind}", dtype)
