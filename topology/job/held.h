@@ -79,8 +79,6 @@ enum plait_held_group {
     \
     X(CHEAP, n1, z->stream, z->hidden, T, z->norms_before) \
     X(CHEAP, n2, z->stream, z->hidden, T, z->norms_before) \
-    X(CHEAP, act, z->mlp, z->ffn, T, true) \
-    X(CHEAP, shared_act, z->rows, z->shared, T, z->shared) \
     /* of latent attention: the latents after their norms; its output without \
      * the columns that fill heads of v up to those of q and k */ \
     X(CHEAP, q_normed, z->rows, z->q_latent, T, z->q_latent) \
@@ -91,18 +89,6 @@ enum plait_held_group {
     X(PRODUCTS, att, z->rows, z->query, T, true) \
     X(PRODUCTS, lse, z->rows, z->heads, WORD, true) \
     X(PRODUCTS, x2, z->stream, z->hidden, T, true) \
-    X(PRODUCTS, pre, z->mlp, z->up, T, true) \
-    X(PRODUCTS, shared_pre, z->rows, (z->gated ? 2 : 1) * z->shared, T, \
-      z->shared) \
-    X(PRODUCTS, routed.prob, z->rows, z->experts, WORD, z->experts) \
-    X(PRODUCTS, routed.expert, z->rows, z->top_k, WORD, z->experts) \
-    X(PRODUCTS, routed.gate, z->rows, z->top_k, WORD, z->experts) \
-    X(PRODUCTS, routed.place, z->rows, z->top_k, WORD, z->experts) \
-    /* a row per sequence, and each sequence has a row or more */ \
-    X(PRODUCTS, routed.load, z->rows, z->experts, WORD, z->experts) \
-    X(PRODUCTS, routed.count, 1, z->experts + 1, WORD, z->experts) \
-    X(PRODUCTS, routed.x, z->mlp, z->hidden, T, z->experts) \
-    X(PRODUCTS, routed.z, z->rows * z->top_k, z->hidden, T, z->experts) \
     /* q and k before their norm */ \
     X(PRODUCTS, q, z->rows, z->query, T, z->qk_norm) \
     X(PRODUCTS, k, z->rows, z->keys, T, z->qk_norm) \
@@ -122,6 +108,24 @@ enum plait_held_group {
     X(PRODUCTS, mean2, z->stream, 1, WORD, true) \
     X(PRODUCTS, rstd2, z->stream, 1, WORD, true) \
     X(PRODUCTS, amax, 1, 4, WORD, true) \
+    \
+    /* Those that differ in layers with experts and without come last: a layer \
+     * of one kind reads the stream of one of the other in the same place \
+     * (arena.c: place_again()), which must then lie where its own will. */ \
+    X(CHEAP, act, z->mlp, z->ffn, T, true) \
+    X(CHEAP, shared_act, z->rows, z->shared, T, z->shared) \
+    X(PRODUCTS, pre, z->mlp, z->up, T, true) \
+    X(PRODUCTS, shared_pre, z->rows, (z->gated ? 2 : 1) * z->shared, T, \
+      z->shared) \
+    X(PRODUCTS, routed.prob, z->rows, z->experts, WORD, z->experts) \
+    X(PRODUCTS, routed.expert, z->rows, z->top_k, WORD, z->experts) \
+    X(PRODUCTS, routed.gate, z->rows, z->top_k, WORD, z->experts) \
+    X(PRODUCTS, routed.place, z->rows, z->top_k, WORD, z->experts) \
+    /* a row per sequence, and each sequence has a row or more */ \
+    X(PRODUCTS, routed.load, z->rows, z->experts, WORD, z->experts) \
+    X(PRODUCTS, routed.count, 1, z->experts + 1, WORD, z->experts) \
+    X(PRODUCTS, routed.x, z->mlp, z->hidden, T, z->experts) \
+    X(PRODUCTS, routed.z, z->rows * z->top_k, z->hidden, T, z->experts) \
     \
     X(STASH, ddown, z->stream, z->hidden, T, !z->experts) \
     X(STASH, dpre, z->rows, z->up, T, !z->experts) \
