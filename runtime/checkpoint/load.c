@@ -35,9 +35,8 @@ static bool on_device(const struct plait_load *l)
                          l->shards->state_dev == l->shards->model->mesh->dev);
 }
 
-/* The ranks that hold the same slices: without ZeRO and experts, those of a
- * data-parallel group. NULL: none. The same on all of its ranks, which then
- * broadcast to each other. */
+/* The ranks that hold the same slices, which then broadcast to each other:
+ * without ZeRO and experts, those of a data-parallel group. NULL: none. */
 static struct plait_comm *replicas_of(const struct plait_load *l)
 {
     const struct plait_model *model = l->shards->model;
@@ -49,9 +48,8 @@ static struct plait_comm *replicas_of(const struct plait_load *l)
     return comm;
 }
 
-/* Which of the n members of a group reads the slice (their ranks in a world of
- * `size`): one that already has the slice's file open, or else one that the
- * file's number selects, so that all ranks read. */
+/* Which of the n members of a group, of these ranks of a world of `size`, reads
+ * the slice: one that has its file open, or one by the file's number. */
 static int reader_of(const struct plait_load *l, int slice, const int *members,
                      int n, int size)
 {
@@ -309,8 +307,7 @@ static void load_free(struct plait_load *l)
     free(l->placed);
 }
 
-/* The checkpoint is damaged, as opposed to a failure of the file system or the
- * machine. */
+/* Whether it is the checkpoint that is damaged, not the machine that fails. */
 static bool is_not_whole(int number)
 {
     return number == EINVAL || number == ENOENT;

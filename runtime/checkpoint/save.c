@@ -37,8 +37,7 @@ struct plait_saver {
                     the same on all ranks */
     struct plait_checkpoint_info info;
     int64_t sent[PLAIT_SYNC_FRAGMENTS_MOST]; /* by the replicas */
-    const char *in;                          /* dir or fallback */
-    char *temporary, *path;
+    char *temporary, *path, *in;             /* in: dir or fallback */
     int made;      /* rank 0's descriptor of `temporary`, -1: none */
     bool threaded; /* a thread is to be joined */
     pthread_t thread;
@@ -222,9 +221,8 @@ static void *place_aside(void *saver)
     return NULL;
 }
 
-/* Rank 0 puts the checkpoint in place. Syncing the manifest and removing an old
- * checkpoint may take long: with `aside`, a thread does it while training goes
- * on. */
+/* Rank 0 puts the checkpoint in place: with `aside` in a thread while training
+ * goes on, as syncing and removing an old checkpoint may take long. */
 static void start_placing(struct plait_saver *s, bool aside)
 {
     s->placed = true;
@@ -281,9 +279,8 @@ static int commit_once(struct plait_saver *s, bool aside,
     return rc;
 }
 
-/* Save again to the second directory, after the first has failed. The copy of
- * the state is still there; without one, training has not gone on. Rank 0
- * reports it. */
+/* Save again, to the second directory, what is still in the copy or, without
+ * one, in the model, as training has not gone on. Rank 0 reports it. */
 static int use_fallback(struct plait_saver *s, const struct plait_error *why,
                         struct plait_error *err)
 {
