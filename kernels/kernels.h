@@ -262,6 +262,21 @@ struct plait_norm_part {
     size_t N, C;
 };
 
+/* An RMS norm of each head without weights (Llama 4), in place:
+ *   forward    x = x rstd, with rstd = 1 / sqrt(mean x^2 + eps) of each head
+ *   backward   x = rstd (x - y mean(x y)), x being the gradient, y what the
+ *              forward wrote */
+struct plait_head_norm {
+    enum plait_dtype type;
+    void *x;       /* in and out: [N,heads,head_dim] of T */
+    const void *y; /* in: the same, of its strides; NULL: forward */
+    size_t stride; /* elements from one row to the next */
+    int heads, head_dim;
+    float *rstd; /* [N,heads] out; backward: in */
+    float eps;
+    size_t N;
+};
+
 /* Where the rows of an array stand: row i is token i % T of its sequence, at
  * position pos0 + i % T - starts[i] of its document. */
 struct plait_positions {
@@ -296,6 +311,19 @@ struct plait_embedding_backward {
     int32_t first, count;      /* the tokens of dwte */
     struct plait_positions at; /* the rows' */
     size_t N, C;
+};
+
+/* Queries that are longer the more tokens they may attend to, as Llama 4 has
+ * it: row i is multiplied in place by 1 + scale log(1 + floor((p + 1) /
+ * floor)), p being its position. The gradient is multiplied by the same. */
+struct plait_temper {
+    enum plait_dtype type;
+    void *x;       /* in and out: [N,C] of T */
+    size_t stride; /* elements from one row to the next */
+    size_t N, C;
+    int floor;
+    double scale;
+    struct plait_positions at; /* the rows' */
 };
 
 enum { PLAIT_ROPE_PAIRS = 128 };
@@ -683,12 +711,15 @@ struct plait_ops {
     int (*norm_part_backward)(struct plait_queue *q,
                               const struct plait_norm_part *p);
 
+    int (*head_norm)(struct plait_queue *q, const struct plait_head_norm *n);
+
     /* -- embedding and positions -------------------------------------- */
     int (*embedding_forward)(struct plait_queue *q,
                              const struct plait_embedding_forward *e);
     int (*embedding_backward)(struct plait_queue *q,
                               const struct plait_embedding_backward *e);
     int (*rope)(struct plait_queue *q, const struct plait_rope *r);
+    int (*temper)(struct plait_queue *q, const struct plait_temper *t);
 
     /* -- attention ---------------------------------------------------- */
     /* out = softmax(scale Q K^T) V and lse, see struct plait_attention. EINVAL

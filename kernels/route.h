@@ -2,6 +2,8 @@
 #ifndef PLAIT_KERNELS_ROUTE_H
 #define PLAIT_KERNELS_ROUTE_H
 
+#include <stdbool.h>
+
 #include "kernels/kernels.h"
 
 /* Which k of E experts work on each of N tokens, and with which weights. Tokens
@@ -30,6 +32,9 @@ struct plait_route {
                         * their two best; groups 0 and 1: from all */
     int whole;         /* 1: weights are the scores as they are */
     float scale;       /* factor of the weights */
+    bool each;         /* without a bias: the weights are instead the sigmoids
+                        * of the chosen logits, each for itself (Llama 4);
+                        * scores are the softmax, for the balance loss alone */
 };
 
 /* Added to sums of sigmoids, which may be 0, as the package transformers

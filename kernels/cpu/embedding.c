@@ -193,6 +193,37 @@ static int rope(struct plait_queue *q, const struct plait_rope *r)
     return 0;
 }
 
+/* -- tempered queries -------------------------------------------------- */
+
+INLINE void temper_row(enum plait_dtype type, const struct plait_temper *t,
+                       size_t i)
+{
+    size_t reach = (position(&t->at, i) + 1) / (size_t)t->floor;
+    float by = (float)(1 + t->scale * log1p((double)reach));
+
+    for (size_t c = 0; c < t->C; c += VLEN) {
+        size_t n = t->C - c < VLEN ? t->C - c : VLEN, at = i * t->stride + c;
+
+        vec_store(type, t->x, at, n, by * vec_load(type, t->x, at, n));
+    }
+}
+
+static int temper(struct plait_queue *q, const struct plait_temper *t)
+{
+    int threads = cpu_threads(q, t->N * t->C);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < t->N; i++) {
+        if (t->type == PLAIT_F32)
+            temper_row(PLAIT_F32, t, i);
+        else if (t->type == PLAIT_BF16_T)
+            temper_row(PLAIT_BF16_T, t, i);
+        else
+            temper_row(PLAIT_FP16_T, t, i);
+    }
+    return 0;
+}
+
 /* -- columns of heads -------------------------------------------------- */
 
 static int copy_heads(struct plait_queue *q, const struct plait_copy_heads *c)
@@ -250,6 +281,7 @@ void CPU_NAME(cpu_fill_embedding)(struct plait_ops *ops)
     ops->embedding_forward = embedding_forward;
     ops->embedding_backward = embedding_backward;
     ops->rope = rope;
+    ops->temper = temper;
     ops->copy_heads = copy_heads;
     ops->sum_heads = sum_heads;
 }

@@ -200,6 +200,51 @@ static int norm_backward(struct plait_queue *q,
     return rc < 0 ? -1 : CPU_NAME(cpu_fp8_amax)(q, p->amax, p->dx, p->N * p->C);
 }
 
+/* -- heads without weights ------------------------------------------------ */
+
+/* Head i % heads of row i / heads. */
+INLINE void norm_head(enum plait_dtype type, const struct plait_head_norm *p,
+                      size_t i)
+{
+    size_t heads = (size_t)p->heads, D = (size_t)p->head_dim;
+    size_t at = i / heads * p->stride + i % heads * D;
+    const void *y = p->y != NULL ? p->y : p->x;
+    float mean, rstd;
+    vec sum = {0};
+
+    for (size_t c = 0; c < D; c += VLEN)
+        sum += vec_load(type, p->x, at + c, lanes(c, D)) *
+               vec_load(type, y, at + c, lanes(c, D));
+    mean = vec_sum(sum) / (float)D;
+    rstd = p->y != NULL ? p->rstd[i] : 1 / vec_sqrt1(mean + p->eps);
+    for (size_t c = 0; c < D; c += VLEN) {
+        vec x = vec_load(type, p->x, at + c, lanes(c, D));
+
+        if (p->y != NULL)
+            x -= mean * vec_load(type, y, at + c, lanes(c, D));
+        vec_store(type, p->x, at + c, lanes(c, D), rstd * x);
+    }
+    if (p->y == NULL)
+        p->rstd[i] = rstd;
+}
+
+static int head_norm(struct plait_queue *q, const struct plait_head_norm *p)
+{
+    size_t n = p->N * (size_t)p->heads;
+    int threads = cpu_threads(q, n * (size_t)p->head_dim);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < n; i++) {
+        if (p->type == PLAIT_F32)
+            norm_head(PLAIT_F32, p, i);
+        else if (p->type == PLAIT_BF16_T)
+            norm_head(PLAIT_BF16_T, p, i);
+        else
+            norm_head(PLAIT_FP16_T, p, i);
+    }
+    return 0;
+}
+
 /* -- rows on several ranks ------------------------------------------------ */
 
 INLINE void part_sum(enum plait_dtype type, const struct plait_norm_part *p,
@@ -324,4 +369,5 @@ void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops)
     ops->norm_part_sums = norm_part_sums;
     ops->norm_part_forward = norm_part_forward;
     ops->norm_part_backward = norm_part_backward;
+    ops->head_norm = head_norm;
 }

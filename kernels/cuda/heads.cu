@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Columns of heads, copied from matrix to matrix and summed over the heads. */
+/* Columns of heads, copied from matrix to matrix, summed over the heads and
+ * normalised. */
 #include "kernels/cuda/common.cuh"
 
 static const unsigned threads = 256;
@@ -59,8 +60,59 @@ static int sum_heads(struct plait_queue *q, const struct plait_sum_heads *s)
     });
 }
 
+/* A warp has a head of a row; the sum over its lanes is the same in all. */
+template <typename T, int V>
+static __global__ void head_norm_kernel(struct plait_head_norm n)
+{
+    size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
+    int lane = threadIdx.x % 32, D = n.head_dim;
+
+    for (size_t i = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+         i < n.N * n.heads; i += warps) {
+        size_t at = i / n.heads * n.stride + i % n.heads * D;
+        T *x = (T *)n.x + at;
+        const T *y = n.y != NULL ? (const T *)n.y + at : x;
+        float sum = 0, mean, rstd, a[V], b[V];
+
+        for (int c = lane * V; c < D; c += 32 * V) {
+            load_values<T, V>(a, x + c);
+            load_values<T, V>(b, y + c);
+            for (int j = 0; j < V; j++)
+                sum += a[j] * b[j];
+        }
+        mean = warp_sum(sum) / D;
+        rstd = n.y != NULL ? n.rstd[i] : 1 / sqrtf(mean + n.eps);
+        for (int c = lane * V; c < D; c += 32 * V) {
+            load_values<T, V>(a, x + c);
+            load_values<T, V>(b, y + c);
+            for (int j = 0; j < V; j++)
+                a[j] = rstd * (n.y != NULL ? a[j] - mean * b[j] : a[j]);
+            store_values<T, V>(x + c, a);
+        }
+        if (n.y == NULL && lane == 0)
+            n.rstd[i] = rstd;
+    }
+}
+
+static int head_norm(struct plait_queue *q, const struct plait_head_norm *n)
+{
+    size_t lanes = n->N * n->heads * 32;
+
+    return cuda_launch(q, "head_norm", n->type, lanes, [&](auto zero) {
+        typedef decltype(zero) T;
+        bool packs = rows_aligned16<T>(n->x, n->stride) && aligned16(n->y) &&
+                     n->head_dim % pack<T>::n == 0;
+
+        for_width<T>(packs, [&](auto width) {
+            head_norm_kernel<T, width.value>
+                <<<grid_for(q, lanes, threads), threads, 0, q->stream>>>(*n);
+        });
+    });
+}
+
 void cuda_heads_ops(struct plait_ops *ops)
 {
+    ops->head_norm = head_norm;
     ops->copy_heads = copy_heads;
     ops->sum_heads = sum_heads;
 }

@@ -34,6 +34,9 @@ static __global__ void route_kernel(struct plait_route r, const T *logits)
         choose(
             r, [&](int e) { return to_float(x[e]); }, p, r.expert + i * k,
             r.gate + i * k, 0);
+        for (size_t j = i * k; r.each && j < (i + 1) * k; j++)
+            r.gate[j] =
+                (float)(1 / (1 + exp(-(double)to_float(x[r.expert[j]]))));
     }
 }
 
@@ -116,6 +119,36 @@ static __global__ void route_gradient_kernel(struct plait_route r,
     }
 }
 
+/* Of weights that are sigmoids of the chosen logits, and of the balance loss of
+ * the softmax. */
+template <typename T>
+static __global__ void each_gradient_kernel(struct plait_route r,
+                                            struct plait_route_gradient g)
+{
+    T *dlogits = (T *)g.dlogits;
+    double balance =
+        g.factor != NULL ? (double)g.balance * *g.factor : g.balance;
+
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.N;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const float *p = r.prob + i * r.E;
+        const float *l = g.load + i / r.run % r.sequences * r.E;
+        double dot = 0;
+
+        for (int e = 0; e < r.E; e++)
+            dot += balance != 0 ? balance * l[e] * p[e] : 0;
+        for (int e = 0; e < r.E; e++) {
+            double d = balance != 0 ? p[e] * (balance * l[e] - dot) : 0;
+
+            for (size_t j = i * r.k; j < (i + 1) * r.k; j++)
+                if (r.expert[j] == e)
+                    d += (double)g.dgate[j] * r.gate[j] *
+                         (1 - (double)r.gate[j]);
+            dlogits[i * r.E + e] = from_float<T>((float)d);
+        }
+    }
+}
+
 static int route_backward(struct plait_queue *q, const struct plait_route *r,
                           const struct plait_route_gradient *g)
 {
@@ -124,8 +157,12 @@ static int route_backward(struct plait_queue *q, const struct plait_route *r,
     return cuda_launch(q, "route_backward", r->type, r->N, [&](auto zero) {
         typedef decltype(zero) T;
 
-        route_gradient_kernel<T>
-            <<<grid_for(q, r->N, threads), threads, 0, q->stream>>>(*r, *g);
+        if (r->each)
+            each_gradient_kernel<T>
+                <<<grid_for(q, r->N, threads), threads, 0, q->stream>>>(*r, *g);
+        else
+            route_gradient_kernel<T>
+                <<<grid_for(q, r->N, threads), threads, 0, q->stream>>>(*r, *g);
     });
 }
 

@@ -83,3 +83,19 @@ int ref_rope(struct plait_queue *q, const struct plait_rope *r)
     }
     return 0;
 }
+
+int ref_temper(struct plait_queue *q, const struct plait_temper *t)
+{
+    (void)q;
+    for (size_t i = 0; i < t->N; i++) {
+        double reach = floor((double)(position(&t->at, i) + 1) / t->floor);
+        double by = 1 + t->scale * log1p(reach);
+
+        for (size_t c = 0; c < t->C; c++) {
+            size_t at = i * t->stride + c;
+
+            ref_put(t->type, t->x, at, by * ref_get(t->type, t->x, at));
+        }
+    }
+    return 0;
+}

@@ -119,6 +119,43 @@ int ref_norm_backward(struct plait_queue *q,
     return ref_fp8_amax(q, n->amax, n->dx, n->N * n->C);
 }
 
+/* -- heads without weights ------------------------------------------------ */
+
+/* The mean of x y over the columns of one head, which begin at `at`. */
+static double mean_product(const struct plait_head_norm *n, const void *y,
+                           size_t at)
+{
+    double sum = 0;
+
+    for (int c = 0; c < n->head_dim; c++)
+        sum += ref_get(n->type, n->x, at + (size_t)c) *
+               ref_get(n->type, y, at + (size_t)c);
+    return sum / n->head_dim;
+}
+
+int ref_head_norm(struct plait_queue *q, const struct plait_head_norm *n)
+{
+    size_t heads = (size_t)n->heads, D = (size_t)n->head_dim;
+
+    (void)q;
+    for (size_t i = 0; i < n->N * heads; i++) {
+        size_t at = i / heads * n->stride + i % heads * D;
+        double mean = mean_product(n, n->y ? n->y : n->x, at);
+        double rstd = n->y ? n->rstd[i] : 1 / sqrt(mean + n->eps);
+
+        for (size_t c = at; c < at + D; c++) {
+            double x = ref_get(n->type, n->x, c);
+
+            if (n->y)
+                x -= mean * ref_get(n->type, n->y, c);
+            ref_put(n->type, n->x, c, rstd * x);
+        }
+        if (!n->y)
+            n->rstd[i] = (float)rstd;
+    }
+    return 0;
+}
+
 /* -- rows on several ranks ------------------------------------------------ */
 
 int ref_norm_part_sums(struct plait_queue *q, const struct plait_norm_part *p)

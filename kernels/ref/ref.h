@@ -104,6 +104,8 @@ int ref_embedding_forward(struct plait_queue *q,
 int ref_embedding_backward(struct plait_queue *q,
                            const struct plait_embedding_backward *e);
 int ref_rope(struct plait_queue *q, const struct plait_rope *r);
+int ref_temper(struct plait_queue *q, const struct plait_temper *t);
+int ref_head_norm(struct plait_queue *q, const struct plait_head_norm *n);
 
 int ref_attention_forward(struct plait_queue *q,
                           const struct plait_attention_forward *f);

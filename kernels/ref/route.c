@@ -113,6 +113,17 @@ static void choose(const struct plait_route *r, const void *logits, size_t i)
             (float)((double)r->scale * prob[expert[j]] / sum);
 }
 
+/* Weights that are the sigmoids of the chosen logits. */
+static void weigh_each(const struct plait_route *r, const void *logits,
+                       size_t i)
+{
+    for (size_t j = i * (size_t)r->k; j < (i + 1) * (size_t)r->k; j++) {
+        size_t at = i * (size_t)r->E + (size_t)r->expert[j];
+
+        r->gate[j] = (float)(1 / (1 + exp(-ref_get(r->type, logits, at))));
+    }
+}
+
 static void take_softmax(const struct plait_route *r, const void *logits,
                          size_t i)
 {
@@ -146,6 +157,8 @@ int ref_route_forward(struct plait_queue *q, const struct plait_route *r,
         else
             take_softmax(r, logits, i);
         choose(r, logits, i);
+        if (r->each)
+            weigh_each(r, logits, i);
     }
     return 0;
 }
@@ -238,12 +251,37 @@ static void sigmoid_backward(const struct plait_route *r,
     }
 }
 
+/* Of such weights, and of the balance loss of the softmax. */
+static void each_backward(const struct plait_route *r,
+                          const struct plait_route_gradient *g, size_t i)
+{
+    size_t first = i * (size_t)r->k, end = first + (size_t)r->k;
+    const float *prob = r->prob + i * (size_t)r->E;
+    const float *load = g->load + sequence_of(r, i) * (size_t)r->E;
+    double balance = g->factor ? (double)g->balance * *g->factor : g->balance;
+    double dot = 0;
+
+    for (int e = 0; e < r->E; e++)
+        dot += balance != 0 ? balance * load[e] * prob[e] : 0;
+    for (int e = 0; e < r->E; e++) {
+        double d = balance != 0 ? prob[e] * (balance * load[e] - dot) : 0;
+
+        for (size_t j = first; j < end; j++)
+            if (r->expert[j] == e)
+                d +=
+                    (double)g->dgate[j] * r->gate[j] * (1 - (double)r->gate[j]);
+        ref_put(r->type, g->dlogits, i * (size_t)r->E + (size_t)e, d);
+    }
+}
+
 int ref_route_backward(struct plait_queue *q, const struct plait_route *r,
                        const struct plait_route_gradient *g)
 {
     (void)q;
     for (size_t i = 0; i < r->N; i++)
-        if (r->bias)
+        if (r->each)
+            each_backward(r, g, i);
+        else if (r->bias)
             sigmoid_backward(r, g, i);
         else
             token_backward(r, g, i);

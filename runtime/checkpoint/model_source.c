@@ -77,6 +77,7 @@ struct key {
         OF_ALL,
         OF_LLAMA,
         OF_SCALED,
+        OF_TEMPERED,
         OF_EXPERTS,
         OF_DENSE
     } of; /* models with it */
@@ -116,6 +117,7 @@ static const struct key keys[] = {
     KEY(mla_value, INT, OF_LLAMA),
     KEY(qk_norm, BOOL, OF_LLAMA),
     KEY(qk_norm_whole, BOOL, OF_LLAMA),
+    KEY(qk_l2_norm, BOOL, OF_LLAMA),
     KEY(norm_place, INT, OF_LLAMA),
     KEY(norm_plus_one, BOOL, OF_LLAMA),
     KEY(gate, INT, OF_LLAMA),
@@ -123,6 +125,9 @@ static const struct key keys[] = {
     KEY(full_attention_every, INT, OF_LLAMA),
     KEY(full_attention_first, INT, OF_LLAMA),
     KEY(no_rope_every, INT, OF_LLAMA),
+    KEY(attention_chunk, INT, OF_LLAMA),
+    KEY(attention_temperature, REAL, OF_LLAMA),
+    KEY(attention_temperature_floor, INT, OF_TEMPERED),
     KEY(embedding_multiplier, REAL, OF_LLAMA),
     KEY(attention_multiplier, REAL, OF_ALL),
     KEY(residual_multiplier, REAL, OF_ALL),
@@ -134,6 +139,7 @@ static const struct key keys[] = {
     KEY(experts_top_k, INT, OF_EXPERTS),
     KEY(shared_experts, INT, OF_EXPERTS),
     KEY(dense_layers, INT, OF_EXPERTS),
+    KEY(experts_every, INT, OF_EXPERTS),
     KEY(dense_ffn, INT, OF_DENSE),
     KEY(experts_scores, INT, OF_EXPERTS),
     KEY(experts_weights, INT, OF_EXPERTS),
@@ -147,7 +153,9 @@ static bool matters(const struct plait_model_config *m, const struct key *key)
     if (key->of == OF_EXPERTS)
         return m->experts > 0;
     if (key->of == OF_DENSE)
-        return m->experts && m->dense_layers;
+        return plait_model_dense_layers(m) > 0;
+    if (key->of == OF_TEMPERED && !(m->attention_temperature > 0))
+        return false;
     if (key->of == OF_SCALED && !(m->rope_factor > 1))
         return false;
     return key->of == OF_ALL || m->family == PLAIT_LLAMA;
@@ -176,6 +184,8 @@ static void resolve(struct plait_model_config *m)
     m->rope_attention_factor =
         m->rope_scaling != PLAIT_ROPE_LLAMA3 ? plait_model_rope_size(m) : 0;
     m->experts_scale = plait_model_factor(m->experts_scale);
+    if (m->experts_every == 1) /* all layers have them */
+        m->experts_every = 0;
     if (m->experts_groups < 2) /* tokens choose from all experts */
         m->experts_groups = m->experts_top_groups = 0;
 }

@@ -68,8 +68,9 @@ static const char *find_lack(const struct plait_model_config *m)
         what = "model.norm_place, qk_norm_whole or rope_theta_window";
     else if (m->family == PLAIT_LLAMA && plait_model_partly_rotated(m))
         what = "model.rope_columns that work as in plait-train";
-    else if (m->no_rope_every)
-        what = "model.no_rope_every that works as in plait-train";
+    else if (m->no_rope_every || m->qk_l2_norm || m->attention_chunk)
+        what = "model.no_rope_every, qk_l2_norm or attention_chunk that work "
+               "as in plait-train";
     else if (m->family == PLAIT_LLAMA && is_scaled_otherwise(m))
         what = "rope scaling but model.rope_scaling llama3 with "
                "rope_low_freq_factor 1, rope_high_freq_factor 4 and "
@@ -80,11 +81,13 @@ static const char *find_lack(const struct plait_model_config *m)
 /* What of the experts Megatron-LM has, but plait-convert does not write. */
 static const char *find_unwritten(const struct plait_model_config *m)
 {
-    return m->experts_scores       ? "experts_scores sigmoid"
-           : m->experts_weights    ? "experts_weights scores"
-           : m->experts_groups > 1 ? "experts_groups"
+    return m->experts_scores == PLAIT_SCORES_INPUT ? "experts_scores input"
+           : m->experts_scores                     ? "experts_scores sigmoid"
+           : m->experts_weights                    ? "experts_weights scores"
+           : m->experts_groups > 1                 ? "experts_groups"
            : plait_model_factor(m->experts_scale) != 1 ? "experts_scale"
            : m->dense_layers                           ? "dense_layers"
+           : m->experts_every > 1                      ? "experts_every"
            : m->shared_experts                         ? "shared_experts"
                                                        : NULL;
 }

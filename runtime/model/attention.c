@@ -463,5 +463,5 @@ int plait_attention_backward(const struct plait_work *w,
         start = plait_begin_part(w);
         rc = end_attention(w, start, w->ops->attention_backward(w->q, &g));
     }
-    return rc < 0 ? -1 : plait_attention_rotate(w, dqkv, -1);
+    return rc < 0 ? -1 : plait_attention_place_backward(w, a, dqkv);
 }

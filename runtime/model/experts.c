@@ -314,6 +314,7 @@ int plait_experts_forward(const struct plait_work *w,
     struct plait_rows spread = rows_moved(w, r, sorted);
 
     spread.x = full;
+    spread.gate = plait_experts_scale_input(w) ? r->gate : NULL;
     if (route_tokens(w, b, a, full) < 0 ||
         w->ops->rows_spread(w->q, &spread) < 0)
         return -1;
@@ -330,7 +331,7 @@ int plait_experts_join(const struct plait_work *w,
 {
     struct plait_rows join = rows_moved(w, &a->routed, out);
 
-    join.gate = a->routed.gate;
+    join.gate = plait_experts_scale_input(w) ? NULL : a->routed.gate;
     join.rows = a->routed.z;
     join.accumulate = w->d->shared > 0;
     return w->ops->rows_join(w->q, &join);
@@ -361,25 +362,52 @@ static int experts_work_backward(const struct plait_work *w,
     return plait_grouped_input(w, b, r, true, &up);
 }
 
-/* dout: of the layer's output. Sets the gradient of the router's logits, and
- * the gradient of the experts' outputs in the order of the experts. */
-static int route_backward(const struct plait_work *w,
-                          const struct plait_block *b,
-                          const struct plait_routed *r, const void *dout,
-                          void *sorted)
+/* From the gradient of the layer's output to that of the experts' outputs, in
+ * the order of the experts. */
+static int spread_gradient(const struct plait_work *w,
+                           const struct plait_routed *r, const void *dout,
+                           void *sorted)
 {
-    struct plait_scratch *s = w->scratch;
     struct plait_rows rows = rows_moved(w, r, sorted);
 
-    rows.dout = rows.x = dout;
-    rows.rows = r->z;
-    rows.dgate = s->dgate;
-    rows.gate = r->gate;
-    return w->ops->rows_dot(w->q, &rows) < 0 ||
-                   plait_router_backward(w, b, r) < 0 ||
-                   w->ops->rows_spread(w->q, &rows) < 0
-               ? -1
-               : 0;
+    rows.x = dout;
+    rows.gate = plait_experts_scale_input(w) ? NULL : r->gate;
+    return w->ops->rows_spread(w->q, &rows);
+}
+
+/* The gradient of the router's logits. What a choice's weight multiplies is a
+ * row of `sorted`, and the product's gradient is the token's of `full`; where
+ * it multiplies the input, the other way round. */
+static int route_backward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_routed *r, const void *full,
+                          const void *sorted)
+{
+    struct plait_rows rows = rows_moved(w, r, NULL);
+
+    rows.dout = full;
+    rows.rows = sorted;
+    rows.dgate = w->scratch->dgate;
+    return w->ops->rows_dot(w->q, &rows) < 0 ? -1
+                                             : plait_router_backward(w, b, r);
+}
+
+/* scratch->part += the gradient through the router. */
+static int logits_backward(const struct plait_work *w,
+                           const struct plait_block *b)
+{
+    return w->ops->linear_backward_input(
+        w->q, &(struct plait_linear_dinp){.N = w->shape->N,
+                                          .dout.x = w->scratch->route,
+                                          .w = b->router.handle,
+                                          .dinp = w->scratch->part,
+                                          .accumulate = 1});
+}
+
+/* Where the gradients of this rank's own choices are, by expert. */
+static void *sorted_gradient(const struct plait_work *w)
+{
+    return w->d->ep == 1 ? w->scratch->grouped : w->scratch->sorted;
 }
 
 int plait_experts_backward(const struct plait_work *w,
@@ -388,17 +416,14 @@ int plait_experts_backward(const struct plait_work *w,
 {
     const struct plait_routed *r = &a->routed;
     struct plait_scratch *s = w->scratch;
-    bool alone = w->d->ep == 1;
-    void *sorted = alone ? s->grouped : s->sorted;
+    bool alone = w->d->ep == 1, after = !plait_experts_scale_input(w);
+    void *sorted = sorted_gradient(w);
     struct plait_rows join = rows_moved(w, r, s->part);
-    struct plait_linear_dinp of_logits = {.N = w->shape->N,
-                                          .dout.x = s->route,
-                                          .w = b->router.handle,
-                                          .dinp = s->part,
-                                          .accumulate = 1};
 
     join.rows = sorted;
-    if (route_backward(w, b, r, dout, sorted) < 0)
+    join.gate = after ? NULL : r->gate;
+    if ((after && route_backward(w, b, r, dout, r->z) < 0) ||
+        spread_gradient(w, r, dout, sorted) < 0)
         return -1;
     if (!alone && exchange_rows(w, r, sorted, s->grouped, true) < 0)
         return -1;
@@ -406,7 +431,17 @@ int plait_experts_backward(const struct plait_work *w,
         (!alone && exchange_rows(w, r, sorted, s->grouped, false) < 0) ||
         w->ops->rows_join(w->q, &join) < 0)
         return -1;
-    return w->ops->linear_backward_input(w->q, &of_logits);
+    return after ? logits_backward(w, b) : 0;
+}
+
+int plait_experts_input_backward(const struct plait_work *w,
+                                 const struct plait_block *b,
+                                 const struct plait_activations *a,
+                                 const void *full)
+{
+    return route_backward(w, b, &a->routed, full, sorted_gradient(w)) < 0
+               ? -1
+               : logits_backward(w, b);
 }
 
 int plait_experts_router_weight(const struct plait_work *w,

@@ -18,6 +18,14 @@ int plait_experts_join(const struct plait_work *w,
 int plait_experts_backward(const struct plait_work *w,
                            const struct plait_block *b,
                            const struct plait_activations *a, const void *dout);
+/* What the former leaves out where weights multiply the experts' inputs: the
+ * gradient of the logits, and in scratch->part that through the router, from
+ * all rows of the normalised stream. Nothing else of this layer's may be
+ * computed in between but the shared experts. */
+int plait_experts_input_backward(const struct plait_work *w,
+                                 const struct plait_block *b,
+                                 const struct plait_activations *a,
+                                 const void *full);
 int plait_experts_router_weight(const struct plait_work *w,
                                 const struct plait_block *b, const void *full);
 /* The experts that every token takes, if the model has them: from all rows of
@@ -61,6 +69,13 @@ int plait_router_backward(const struct plait_work *w,
 static inline bool plait_experts_counted(const struct plait_work *w)
 {
     return w->d->ep > 1 || w->fp8;
+}
+
+/* Whether a token's weights of its experts multiply what they read, not what
+ * they put out. */
+static inline bool plait_experts_scale_input(const struct plait_work *w)
+{
+    return w->model->config->model.experts_scores == PLAIT_SCORES_INPUT;
 }
 
 /* Number of rows that the experts here process, in the order of the experts;

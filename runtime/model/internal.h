@@ -138,6 +138,7 @@ struct plait_activations {
     void *qkv;     /* rotated if positions are rotary */
     void *q, *k;   /* before their norm, if any */
     float *q_rstd, *k_rstd;
+    float *l2_rstd;             /* of heads of q and k after their rotation */
     void *q_latent, *kv_latent; /* of latent attention, */
     void *q_normed, *kv_normed; /* after their norms, */
     float *q_latent_rstd, *kv_latent_rstd;
@@ -179,7 +180,7 @@ struct plait_slot {
     int32_t *next_tokens, *next_targets; /* those of the row behind each row */
     int32_t *starts;                     /* of documents; data.mask_documents */
     bool masked;                         /* whether starts are used */
-    int32_t *windows;    /* where each row's sliding window begins */
+    int32_t *windows;    /* where each row's sliding window or chunk begins */
     uint64_t *keys;      /* [batch] of sequences, for dropout */
     bool drops;          /* whether they are used: in training */
     uint64_t *keys_here; /* [batch] on the host; NULL: no dropout */
@@ -584,10 +585,16 @@ int plait_latent_widen(const struct plait_work *w, void *datt);
 int plait_latent_again(const struct plait_work *w, const struct plait_block *b,
                        const struct plait_activations *a);
 
-/* rotate.c: turns q and k, which are adjacent, to their positions if those are
- * rotary; direction -1, the backward, turns them back. */
-int plait_attention_rotate(const struct plait_work *w, void *qkv,
-                           int direction);
+/* rotate.c: from q, k and v to what attention reads. q and k, which are
+ * adjacent, are turned to their positions and, if the model has such norms,
+ * normalised; in layers without rotary positions q may be multiplied instead.
+ * All in place. Backward from dqkv, before the gradient of the norms' weights,
+ * with a->qkv. */
+int plait_attention_place(const struct plait_work *w,
+                          const struct plait_activations *a);
+int plait_attention_place_backward(const struct plait_work *w,
+                                   const struct plait_activations *a,
+                                   void *dqkv);
 /* From a->qkv to att and lse; backward to dqkv (where it also undoes the
  * rotation). */
 int plait_attention_forward(const struct plait_work *w,

@@ -121,7 +121,7 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
             0 ||
         plait_qk_norm_forward(w, b, a) < 0)
         return -1;
-    return plait_attention_rotate(w, a->qkv, 1);
+    return plait_attention_place(w, a);
 }
 
 static int up_forward(const struct plait_work *w, const struct plait_block *b,
@@ -373,10 +373,15 @@ static int sparse_backward(const struct plait_work *w,
         plait_experts_backward(w, b, a, full) < 0 ||
         plait_shared_backward(w, b, a, full) < 0)
         return -1;
+    if (plait_experts_scale_input(w) &&
+        (gather_rows(w, a->n2, w->scratch->full, &full, NULL) < 0 ||
+         plait_experts_input_backward(w, b, a, full) < 0))
+        return -1;
     for (int i = 0; i < w->tp.chunks; i++)
         if (reduce_chunk(w, i, &req[i]) < 0)
             return -1;
-    if (gather_rows(w, a->n2, w->scratch->full, &full, NULL) < 0 ||
+    if ((!plait_experts_scale_input(w) &&
+         gather_rows(w, a->n2, w->scratch->full, &full, NULL) < 0) ||
         plait_experts_router_weight(w, b, full) < 0 ||
         plait_shared_weight(w, b, full) < 0)
         return -1;

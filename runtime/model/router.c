@@ -30,6 +30,7 @@ static struct plait_route scored_route(const struct plait_work *w,
     if (m->experts_scores == PLAIT_SCORES_SIGMOID)
         route.bias = w->model->exact + b->router_exact;
     route.whole = m->experts_weights == PLAIT_WEIGHTS_SCORES;
+    route.each = m->experts_scores == PLAIT_SCORES_INPUT;
     route.groups = m->experts_groups;
     route.top_groups = m->experts_top_groups;
     route.scale = (float)plait_model_factor(m->experts_scale);

@@ -47,6 +47,26 @@ static void begin_windows(int32_t *starts, int64_t pos, int n, int reach)
             starts[i] = (int32_t)(pos + i + 1 - reach);
 }
 
+/* The same of runs of tokens that attention stays in, which begin with their
+ * document. */
+static void begin_chunks(int32_t *starts, int64_t pos, int n, int chunk)
+{
+    for (int i = 0; i < n; i++)
+        starts[i] += (int32_t)((pos + i - starts[i]) / chunk * chunk);
+}
+
+/* Whichever the model has. */
+static void begin_reach(const struct plait_work *w, int32_t *starts,
+                        int64_t pos, int n)
+{
+    const struct plait_model_config *c = &w->model->config->model;
+
+    if (c->attention_chunk)
+        begin_chunks(starts, pos, n, c->attention_chunk);
+    else
+        begin_windows(starts, pos, n, c->sliding_window);
+}
+
 int plait_upload_inputs(const struct plait_work *w,
                         const struct plait_batch *batch)
 {
@@ -132,27 +152,25 @@ int plait_upload_next(const struct plait_work *w,
 /* Of the tokens added to texts. */
 static int upload_text_windows(const struct plait_work *w)
 {
-    int reach = w->model->config->model.sliding_window;
     int32_t *at = w->slot->staged;
 
     memset(at, 0, w->shape->N * sizeof(*at));
     for (int i = 0; i < w->added->n; i++) {
         const struct plait_addition *add = &w->added->add[i];
 
-        begin_windows(at, add->first, add->count, reach);
+        begin_reach(w, at, add->first, add->count);
         at += add->count;
     }
     return w->ops->to_device(w->q, w->slot->windows, w->slot->staged,
                              w->shape->N * sizeof(*at));
 }
 
-/* Where each row's window begins, which is in no other document than the row.
- * batch->tokens NULL: it is there already. */
+/* Where each row's window or chunk begins, which is in no other document than
+ * the row. batch->tokens NULL: it is there already. */
 int plait_upload_windows(const struct plait_work *w,
                          const struct plait_batch *batch)
 {
     const struct plait_batch_shape *s = w->shape;
-    int reach = w->model->config->model.sliding_window;
     int32_t *at = w->slot->staged;
 
     if (!w->slot->windows || !batch->tokens)
@@ -167,7 +185,7 @@ int plait_upload_windows(const struct plait_work *w,
             if (batch->starts)
                 copy_piece(at, batch->starts + (int64_t)i * s->seq_len,
                            s->seq_len, pos, s->piece_len, NULL);
-            begin_windows(at, pos, s->piece_len, reach);
+            begin_reach(w, at, pos, s->piece_len);
         }
     }
     return w->ops->to_device(w->q, w->slot->windows, w->slot->staged,
@@ -176,7 +194,9 @@ int plait_upload_windows(const struct plait_work *w,
 
 const int32_t *plait_first_keys(const struct plait_work *w, size_t row)
 {
-    if (plait_model_windowed(&w->model->config->model, w->layer))
+    const struct plait_model_config *c = &w->model->config->model;
+
+    if (plait_model_windowed(c, w->layer) || plait_model_chunked(c, w->layer))
         return w->slot->windows + row;
     return plait_starts_at(w, row);
 }

@@ -69,6 +69,15 @@ static int count_windows(const struct plait_model_config *c)
     return n;
 }
 
+static int count_chunks(const struct plait_model_config *c)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->layers; i++)
+        n += plait_model_chunked(c, i);
+    return n;
+}
+
 /* What computes attention on a GPU: cuDNN, where it can. */
 static void print_attention(const struct plait_session *s)
 {
@@ -83,6 +92,10 @@ static void print_attention(const struct plait_session *s)
     else if (c->optim.qk_clip > 0)
         printf("attention: own kernels forward (optim.qk_clip), backward %s\n",
                s->world.gpu.attention);
+    else if (count_chunks(&c->model) > 0)
+        printf("attention: %s; in the %d of %d layers with "
+               "model.attention_chunk, own kernels\n",
+               s->world.gpu.attention, count_chunks(&c->model), layers);
     else if (windows > 0 && s->mesh->layout.size[PLAIT_CP] > 1)
         printf("attention: %s; in the %d of %d layers with windows, own "
                "kernels where a window hides part of a chunk\n",

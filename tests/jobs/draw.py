@@ -55,7 +55,8 @@ def leave_trained(c):
         c.pop("model.qk_norm_whole", None)
     if "model.qk_norm_whole" in c:
         c.pop("model.norm_plus_one", None)
-    if (c.get("model.qk_norm") == "true" or "model.attention_softcap" in c or
+    if (c.get("model.qk_norm") == "true" or "model.qk_l2_norm" in c or
+            "model.attention_softcap" in c or
             "model.mla" in c):
         c.pop("optim.qk_clip", None)
     if "model.sliding_window" not in c:
@@ -63,6 +64,12 @@ def leave_trained(c):
     if c.get("model.rope_scaling") != "yarn" or "model.rope_factor" not in c:
         c.pop("model.rope_truncate", None)
         c.pop("model.rope_attention_factor", None)
+    if "model.qk_norm" in c:
+        c.pop("model.qk_l2_norm", None)
+    if "model.sliding_window" in c:
+        c.pop("model.attention_chunk", None)
+    if "model.no_rope_every" not in c:
+        c.pop("model.attention_temperature", None)
     if "model.mlp_bias" in c:
         c.pop("model.shared_experts", None)
     longrope(c)
@@ -92,10 +99,15 @@ def longrope(c):
 
 
 def routing(rng, c):
-    """Biases of sigmoids alone, and groups of experts."""
-    if "model.experts_scores" not in c:
+    """Biases of sigmoids alone, what goes with weights of inputs, and groups of
+    experts."""
+    if c.get("model.experts_scores") == "input":
+        for key in ("capacity", "scale", "weights"):
+            c.pop(f"model.experts_{key}", None)
+    if c.get("model.experts_scores") != "sigmoid":
         c.pop("model.experts_balance_rate", None)
-    if c["model.experts"] == 4 and rng.random() < 0.3:
+    if (c["model.experts"] == 4 and rng.random() < 0.3 and
+            c.get("model.experts_scores") != "input"):
         c["model.experts_groups"] = 2
         c["model.experts_top_groups"] = 1 if c["model.experts_top_k"] < 3 else 2
 
@@ -108,7 +120,7 @@ def latent(rng, c):
     c["model.kv_heads"] = c["model.heads"]
     for key in ("head_dim", "qk_norm", "qk_norm_whole", "attention_bias",
                 "rope_columns", "norm_plus_one", "mup", "mup_layers",
-                "mup_head_dim"):
+                "mup_head_dim", "qk_l2_norm", "attention_temperature"):
         c.pop(f"model.{key}", None)
 
 
@@ -136,7 +148,9 @@ def text_model(rng, c):
         c.update(some(rng, keys.EXPERTS, keys.SHARE))
         if family == "llama":
             c.update(some(rng, keys.LLAMA_EXPERTS, keys.SHARE))
-        if "model.dense_layers" not in c:
+        if "model.dense_layers" in c:
+            c.pop("model.experts_every", None)
+        elif "model.experts_every" not in c:
             c.pop("model.dense_ffn", None)
         routing(rng, c)
     leave_trained(c)

@@ -131,6 +131,13 @@ DIRECT = "model.mla=[0,12,6,4,8] model.kv_heads=6"
 SINKS = "model.attention_sinks=true"
 OSS = "model.mlp_bias=true model.gate=clamped"
 
+# As Llama 4: layers of both kinds of attention and of mlps in turns.
+PLACED = "model.qk_l2_norm=true model.no_rope_every=3 model.attention_chunk=7 \
+model.attention_temperature=0.5 model.attention_temperature_floor=3"
+INPUT = "model.experts_scores=input model.shared_experts=1"
+LLAMA4 = f"model.qk_l2_norm=true model.no_rope_every=3 {INPUT} \
+model.experts_every=2 model.dense_ffn=192"
+
 # What is dropped depends on no layout.
 DROPS = "model.dropout=0.2 model.attention_dropout=0.3"
 
@@ -273,6 +280,21 @@ STRANDS = [
     ("moe", "21212", LATENT + " model.rope_scaling=yarn model.rope_factor=4 "
      "model.rope_original_len=8 model.attention_multiplier=0.3 zero=3"),
     # rotary positions of some columns
+    ("llama", "211", PLACED),
+    ("llama", "411", PLACED + " recompute=selective"),
+    ("llama", "1112", PLACED + " " + DOCUMENTS),
+    ("odd-llama", "331", PLACED + " schedule=zb-h1"),
+    ("llama", "2122", PLACED + " sequence=true zero=3 recompute=full"),
+    ("llama", "212", PLACED + " precision=bf16 zero=1"),
+    ("moe", "21212", INPUT),
+    ("moe", "22111", INPUT + " sequence=true"),
+    ("moe", "11414", LLAMA4 + " zero=1"),
+    ("moe", "21111", LLAMA4 + " sequence=true recompute=selective"),
+    ("moe", "12111", LLAMA4 + " schedule=zb-h1"),
+    ("moe", "21222", LLAMA4 + " sequence=true zero=3 recompute=full"),
+    ("moe", "11212", LLAMA4 + " " + DOCUMENTS),
+    ("moe", "11212", LLAMA4 + " precision=bf16"),
+    ("moe", "12112", LLAMA4 + " offload=activations"),
     ("llama", "221", PARTIAL),
     ("odd-llama", "1113", PARTIAL + " " + DOCUMENTS),
     # norms after attention and mlp

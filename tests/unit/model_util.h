@@ -43,6 +43,24 @@ static inline void enrich(struct plait_model_config *m)
 #define LATENT_LLAMA ((enum plait_family)104)
 #define DIRECT_LLAMA ((enum plait_family)105)
 
+/* Or with what Llama 4 adds. */
+#define PLACED_LLAMA ((enum plait_family)106)
+
+static inline void put_placed(struct plait_model_config *m)
+{
+    m->family = PLAIT_LLAMA;
+    m->qk_l2_norm = true;
+    m->no_rope_every = 2;
+    m->attention_chunk = 7;
+    m->attention_temperature = 0.5;
+    m->attention_temperature_floor = 3;
+    m->experts = 4;
+    m->experts_scores = PLAIT_SCORES_INPUT;
+    m->experts_every = 2;
+    m->dense_ffn = 300;
+    m->shared_experts = 1;
+}
+
 static inline void put_latents(struct plait_model_config *m, bool q)
 {
     m->family = PLAIT_LLAMA;
@@ -87,6 +105,8 @@ static inline void small_config(struct plait_job_config *config,
         put_norms_after(&config->model, family == BOTH_LLAMA);
     if (family == LATENT_LLAMA || family == DIRECT_LLAMA)
         put_latents(&config->model, family == LATENT_LLAMA);
+    if (family == PLACED_LLAMA)
+        put_placed(&config->model);
     if (family == FIRST_LLAMA) {
         config->model.family = PLAIT_LLAMA;
         config->model.experts = 4;

@@ -67,6 +67,32 @@ static int call_rope(struct trial_side *d, const int *s)
            d->ops->rope(d->q, &yarn) | d->ops->rope(d->q, &paired);
 }
 
+/* -- temper {B, T, C, gap, pos0} ---------------------------------------- */
+
+static void setup_temper(struct trial *t, const int *s)
+{
+    real(t, product(s, 2) * (size_t)(s[2] + s[3]));
+    real(t, product(s, 2) * (size_t)(s[2] + s[3]));
+    starts_of(t, s[0], s[1], s[4]);
+}
+
+static int call_temper(struct trial_side *d, const int *s)
+{
+    struct plait_temper plain = {.type = d->type,
+                                 .x = d->p[0],
+                                 .stride = (size_t)(s[2] + s[3]),
+                                 .N = product(s, 2),
+                                 .C = (size_t)s[2],
+                                 .floor = 3,
+                                 .scale = 0.7,
+                                 .at = {.T = (size_t)s[1], .pos0 = s[4]}};
+    struct plait_temper documents = plain;
+
+    documents.x = d->p[1];
+    documents.at.starts = d->p[2];
+    return d->ops->temper(d->q, &plain) | d->ops->temper(d->q, &documents);
+}
+
 /* -- attention {B, q_len, k_len, q_heads, kv_heads, D, q_pos, k_pos} ---- */
 
 static struct plait_attention attention_of(const int *s)
@@ -443,6 +469,10 @@ const struct trial_case trial_attention[] = {
       {3, 9, 2, 64, 40, 9},
       {2, 7, 3, 10, 0, 0, 6},
       {2, 5, 2, 32, 3, 0, 16}}},
+    {"temper",
+     setup_temper,
+     call_temper,
+     {{1, 1, 1, 0, 0}, {2, 17, 48, 0, 0}, {3, 9, 37, 5, 9}, {2, 8, 64, 8, 0}}},
     {"attention_forward",
      setup_attention,
      call_attention_forward,

@@ -3,8 +3,9 @@
 #include "kernels/route.h"
 #include "ops_cases.h"
 
-/* -- experts {tokens, experts, choices, C, run, sequences, by sigmoid,
- * groups, groups to choose from, scores as they are} ---------------------- */
+/* -- experts {tokens, experts, choices, C, run, sequences, by sigmoid (2: of
+ * each chosen logit alone), groups, groups to choose from, scores as they
+ * are} ------------------------------------------------------------------- */
 
 static void whole_numbers(float *x, size_t n)
 {
@@ -45,7 +46,8 @@ static int call_route(struct trial_side *d, const int *s)
                             .prob = p[1],
                             .expert = p[2],
                             .gate = p[3],
-                            .bias = s[6] ? p[13] : NULL,
+                            .bias = s[6] == 1 ? p[13] : NULL,
+                            .each = s[6] == 2,
                             .groups = s[7],
                             .top_groups = s[8],
                             .whole = s[9],
@@ -252,6 +254,8 @@ const struct trial_case trial_experts[] = {
       {700, 5, 5, 0, 350, 2},
       {300, 400, 4, 0, 300, 1},
       {48, 8, 2, 0, 8, 3, 1, 0, 0},
+      {48, 8, 1, 0, 8, 3, 2},
+      {90, 6, 3, 0, 30, 3, 2},
       {60, 64, 6, 0, 20, 3, 1, 8, 3},
       {60, 64, 6, 0, 20, 3, 0, 8, 3, 1},
       {48, 12, 3, 0, 8, 3, 0, 4, 2},

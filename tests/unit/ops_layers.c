@@ -240,6 +240,34 @@ static int call_rmsnorm_backward(struct trial_side *d, const int *s)
 }
 
 /* {N, C}, as one of three ranks has them */
+/* {rows, heads, columns of a head, gap}: forward, and a backward with what it
+ * has put out. */
+static void setup_head_norm(struct trial *t, const int *s)
+{
+    size_t wide = (size_t)(s[1] * s[2] + s[3]);
+
+    real(t, (size_t)s[0] * wide);
+    real(t, (size_t)s[0] * wide);
+    real32(t, product(s, 2));
+}
+
+static int call_head_norm(struct trial_side *d, const int *s)
+{
+    struct plait_head_norm n = {.type = d->type,
+                                .x = d->p[0],
+                                .stride = (size_t)(s[1] * s[2] + s[3]),
+                                .heads = s[1],
+                                .head_dim = s[2],
+                                .rstd = d->p[2],
+                                .eps = 1e-3f,
+                                .N = (size_t)s[0]};
+    int rc = d->ops->head_norm(d->q, &n);
+
+    n.x = d->p[1];
+    n.y = d->p[0];
+    return rc | d->ops->head_norm(d->q, &n);
+}
+
 static void setup_norm_part(struct trial *t, const int *s)
 {
     size_t N = (size_t)s[0], C = (size_t)s[1];
@@ -446,6 +474,10 @@ const struct trial_case trial_layers[] = {
      setup_norm_part,
      call_norm_part,
      {{1, 2}, {13, 47}, {33, 768}, {3, 8200}}},
+    {"norm of heads",
+     setup_head_norm,
+     call_head_norm,
+     {{1, 1, 2, 0}, {7, 3, 10, 3}, {33, 6, 64, 0}, {5, 2, 128, 40}}},
     {"gelu", setup_gelu, call_gelu, {{40, 1}, {37, 53}}},
     {"swiglu", setup_swiglu, call_swiglu, {{1, 1}, {37, 53}}},
     {"geglu", setup_swiglu, call_geglu, {{1, 1}, {37, 53}}},

@@ -14,7 +14,7 @@
 
 #define TRIAL_ARRAYS 16
 #define TRIAL_SIDES 6
-#define TRIAL_SHAPES 10
+#define TRIAL_SHAPES 11
 #define TRIAL_SHAPE 10
 
 /* KIND_BF16: compared bit for bit. */

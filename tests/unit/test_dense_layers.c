@@ -49,7 +49,7 @@ static const struct {
 
 static void test_case(size_t i)
 {
-    struct plait_estimate dense, none, half, all;
+    struct plait_estimate dense, none, half, turns, all;
     struct plait_job_config c;
 
     llama3_8b(&c);
@@ -67,10 +67,16 @@ static void test_case(size_t i)
     c.model.dense_layers = c.model.layers / 2;
     half = on(&c);
     c.model.dense_layers = 0;
+    c.model.experts_every = 2;
+    turns = on(&c);
+    c.model.experts_every = 0;
     c.model.dense_ffn = 0;
     all = on(&c);
     ok(same(&none, &dense) && none.axis_s[PLAIT_EP] == 0,
        "%s: layers without experts are dense ones", cases[i].name);
+    ok(same(&turns, &half) &&
+           near(turns.axis_s[PLAIT_EP], half.axis_s[PLAIT_EP]),
+       "%s: ... in turns, too", cases[i].name);
     ok(!near(all.elementwise_s, dense.elementwise_s) &&
            near(half.matmul_s, (all.matmul_s + dense.matmul_s) / 2) &&
            near(half.elementwise_s,

@@ -172,12 +172,11 @@ static void check_model(void)
     CASE(CONFIG, "model.qk_norm is for llama models", TO_GPT2,
          c.model.qk_norm = true);
     CASE(CONFIG,
-         "model.rope_high_freq_factor 2 must be above "
+         "model.rope_high_freq_factor 1 must be at least "
          "model.rope_low_freq_factor 2",
          c.model.rope_factor = 8, c.model.rope_low_freq_factor = 2,
-         c.model.rope_high_freq_factor = 2);
+         c.model.rope_high_freq_factor = 1);
     CASE(CONFIG, NULL, c.model.rope_factor = 8,
-         c.model.rope_scaling = PLAIT_ROPE_YARN,
          c.model.rope_low_freq_factor = 2, c.model.rope_high_freq_factor = 2);
     CASE(CONFIG,
          "model.rope_high_freq_factor 1 must be at least "
@@ -206,9 +205,13 @@ static void check_model(void)
          c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_SGD);
     CASE(CONFIG, NULL, c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_LION);
     CASE(CONFIG,
-         "optim.qk_clip must be 0: behind model.qk_norm the size of these "
-         "weights has no effect",
+         "optim.qk_clip must be 0: behind model.qk_norm or qk_l2_norm the size "
+         "of these weights has no effect",
          c.optim.qk_clip = 100, c.model.qk_norm = true);
+    CASE(CONFIG,
+         "optim.qk_clip must be 0: behind model.qk_norm or qk_l2_norm the size "
+         "of these weights has no effect",
+         c.optim.qk_clip = 100, c.model.qk_l2_norm = true);
     CASE(CONFIG,
          "optim.qk_clip must be 0: model.attention_softcap bounds the logits "
          "already",
@@ -372,6 +375,28 @@ static void check_model(void)
          c.model.rope_high_freq_factor = 32,
          c.model.rope_scaling = PLAIT_ROPE_YARN, c.model.rope_truncate = true,
          c.model.rope_attention_factor = 1.5);
+    CASE(CONFIG, "model.qk_l2_norm is for llama models", TO_GPT2,
+         c.model.qk_l2_norm = true);
+    CASE(TRAINER, NULL, c.model.qk_l2_norm = true);
+    CASE(TRAINER,
+         "model.qk_l2_norm with model.qk_norm: plait-train trains one without "
+         "the other",
+         c.model.qk_l2_norm = c.model.qk_norm = true);
+    CASE(CONFIG, "model.attention_chunk is for llama models", TO_GPT2,
+         c.model.attention_chunk = 4);
+    CASE(TRAINER, NULL, c.model.attention_chunk = 4);
+    CASE(TRAINER,
+         "model.attention_chunk 4 with model.sliding_window 3: plait-train "
+         "trains one without the other",
+         c.model.attention_chunk = 4, c.model.sliding_window = 3);
+    CASE(CONFIG, "model.attention_temperature is for llama models", TO_GPT2,
+         c.model.attention_temperature = 0.1);
+    CASE(TRAINER,
+         "model.attention_temperature 0.1: model.no_rope_every is 0, no layer "
+         "is without rotary positions",
+         c.model.attention_temperature = 0.1);
+    CASE(TRAINER, NULL, c.model.attention_temperature = 0.1,
+         c.model.no_rope_every = 4);
     CASE(CONFIG, "model.no_rope_every is for llama models", TO_GPT2,
          c.model.no_rope_every = 4);
     CASE(TRAINER,
@@ -392,6 +417,31 @@ static void check_model(void)
          l.size[PLAIT_TP] = 4);
     CASE(CONFIG, "model.shared_experts: model.experts is 0, the model has none",
          c.model.experts = 0, c.model.shared_experts = 1);
+    CASE(CONFIG, "model.experts_every: model.experts is 0, the model has none",
+         c.model.experts = 0, c.model.experts_every = 2);
+    CASE(CONFIG,
+         "model.dense_layers 1 with model.experts_every 2: set one of them",
+         c.model.dense_layers = 1, c.model.experts_every = 2);
+    CASE(TRAINER, NULL, c.model.experts_every = 2, c.model.dense_ffn = 48);
+    CASE(CONFIG,
+         "model.experts_scores input with model.experts_capacity: "
+         "plait-train trains one without the other",
+         c.model.experts_scores = PLAIT_SCORES_INPUT,
+         c.model.experts_capacity = 1.5);
+    CASE(CONFIG,
+         "model.experts_scores input with model.experts_scale: plait-train "
+         "trains one without the other",
+         c.model.experts_scores = PLAIT_SCORES_INPUT,
+         c.model.experts_scale = 2);
+    CASE(CONFIG,
+         "model.experts_scores input with model.experts_weights: plait-train "
+         "trains one without the other",
+         c.model.experts_scores = PLAIT_SCORES_INPUT,
+         c.model.experts_weights = PLAIT_WEIGHTS_SCORES);
+    CASE(TRAINER,
+         "model.mtp_layers 1 with model.experts_every: plait-train trains one "
+         "without the other",
+         c.model.mtp_layers = 1, c.model.experts_every = 2);
 #define SIGMOID c.model.experts_scores = PLAIT_SCORES_SIGMOID
     CASE(CONFIG, "model.experts_scores: model.experts is 0, the model has none",
          c.model.experts = 0, SIGMOID);

@@ -495,6 +495,31 @@ static void rope_backward(void)
     rotate(dx[0], -1);
 }
 
+/* {N, heads, D}; backward comes after forward, whose output it reads. */
+static void normalize_heads(float *p, const float *normed)
+{
+    ops->head_norm(q, &(struct plait_head_norm){.x = p,
+                                                .y = normed,
+                                                .stride = (size_t)(s[1] * s[2]),
+                                                .heads = s[1],
+                                                .head_dim = s[2],
+                                                .rstd = stat[0],
+                                                .eps = 0.1f,
+                                                .N = (size_t)s[0]});
+}
+
+static void head_norm_forward(float *out)
+{
+    memcpy(out, x[0], (size_t)(s[0] * s[1] * s[2]) * sizeof(float));
+    normalize_heads(out, NULL);
+}
+
+static void head_norm_backward(void)
+{
+    memcpy(dx[0], r, (size_t)(s[0] * s[1] * s[2]) * sizeof(float));
+    normalize_heads(dx[0], y);
+}
+
 /* {B, T, heads, kv heads, D, cap, dropout}; inputs q, k, v */
 static struct plait_attention attention_of(int k_len, int k_pos)
 {
@@ -781,6 +806,12 @@ static const struct check checks[] = {
      norm_part_forward,
      norm_part_backward,
      {4, 5}},
+    {"norm of heads",
+     {3 * 2 * 8},
+     3 * 2 * 8,
+     head_norm_forward,
+     head_norm_backward,
+     {3, 2, 8}},
     {"embedding",
      {24, 48},
      96,
@@ -838,6 +869,82 @@ static const struct check checks[] = {
      dropout_backward,
      {6, 10, 3}},
 };
+
+/* {tokens, experts, choices}: out is each token's sum of gates times x[3], the
+ * sigmoids of its largest logits, and the balance loss of the softmax. */
+static struct plait_route each_route(float *logits)
+{
+    struct plait_route route = {.type = PLAIT_F32,
+                                .N = (size_t)s[0],
+                                .E = s[1],
+                                .k = s[2],
+                                .run = (size_t)s[0],
+                                .sequences = 1,
+                                .prob = stat[0],
+                                .expert = tokens,
+                                .gate = stat[1],
+                                .each = true};
+
+    ops->route_forward(q, &route, logits);
+    settle();
+    return route;
+}
+
+static void each_forward(float *out)
+{
+    struct plait_route route = each_route(x[0]);
+    size_t E = (size_t)route.E, k = (size_t)route.k;
+
+    for (size_t i = 0; i < route.N; i++) {
+        double sum = 0;
+
+        for (size_t e = 0; e < E; e++)
+            sum += (double)x[2][e] * route.prob[i * E + e];
+        for (size_t j = i * k; j < (i + 1) * k; j++)
+            sum += (double)x[3][j] * route.gate[j];
+        out[i] = (float)sum;
+    }
+}
+
+static void each_check(void)
+{
+    struct check c = {.name = "route_backward",
+                      .outputs = 5,
+                      .forward = each_forward,
+                      .shape = {5, 6, 2}};
+    struct plait_route route;
+    size_t bad = 0;
+
+    s = c.shape;
+    for (size_t i = 0; i < 30; i++) /* so far apart that the choice stays */
+        x[0][i] = 2 - 0.7f * (float)((i * 5 + i / 6) % 6);
+    for (size_t i = 0; i < 10; i++) {
+        x[2][i] = uniform();
+        x[3][i] = uniform();
+        r[i / 2] = 1;
+    }
+    route = each_route(x[0]);
+    ops->route_backward(
+        q, &route,
+        &(struct plait_route_gradient){
+            .dlogits = dx[0], .dgate = x[3], .load = x[2], .balance = 1});
+    settle();
+    memcpy(dx[1], dx[0], 30 * sizeof(float));
+    for (size_t i = 0; i < 10; i++)
+        bad += !(
+            fabs(stat[1][i] -
+                 1 / (1 + exp(-(double)x[0][i / 2 * 6 + (size_t)tokens[i]]))) <
+            1e-6);
+    ok(bad == 0, "route_forward: weights are the sigmoids of the logits");
+    bad = 0;
+    for (size_t i = 0; i < 30; i++) {
+        double d = difference(&c, &x[0][i]);
+
+        if (!(fabs(dx[1][i] - d) <= 1e-4 + 1e-3 * fabs(d)) && bad++ < 4)
+            diag("[%zu]: %.7g, difference %.7g", i, (double)dx[1][i], d);
+    }
+    ok(bad == 0, "route_backward: 30 gradients of sigmoids of each logit");
+}
 
 /* {tokens, experts, choices, groups, by sigmoid, scores as they are}: out is
  * each token's sum of gates times r, and the balance loss, whose gradient is
@@ -1009,6 +1116,7 @@ int main(int argc, char **argv)
     close_check();
     for (int i = 0; i < 4; i++)
         route_check(i / 2, i % 2);
+    each_check();
     groups_check();
     while (nreserved > 0)
         ops->pinned_free(dev, reserved[--nreserved]);

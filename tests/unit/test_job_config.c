@@ -126,6 +126,18 @@ static void planned(void)
            c->model.full_attention_every == 2,
        "latent attention, shared experts, dense layers, windows");
     plait_job_config_destroy(c);
+    c = parse("model: {family: llama, qk_l2_norm: true, attention_chunk: 64,\n"
+              "  attention_temperature: 0.25, experts_every: 2,\n"
+              "  experts: 8, experts_scores: input, no_rope_every: 4}\n",
+              &err);
+    ok(c && c->model.qk_l2_norm && c->model.attention_chunk == 64 &&
+           c->model.attention_temperature == 0.25 &&
+           c->model.attention_temperature_floor == 8192 &&
+           c->model.experts_every == 2 &&
+           c->model.experts_scores == PLAIT_SCORES_INPUT &&
+           prints_back(&c->model),
+       "what Llama 4 has");
+    plait_job_config_destroy(c);
     c = parse("model: {family: llama, mla: [0, 64, -1, 16, 24]}", &err);
     ok(!c, "no columns below 0: %s", err.text);
 }
@@ -489,6 +501,7 @@ static void overrides(void)
     } bad[] = {
         {"train.steps", "--set train.steps: write SECTION.KEY=VALUE"},
         {"=3", "--set =3: write SECTION.KEY=VALUE"},
+        {"train.Steps=1", "--set train.Steps=1: write SECTION.KEY=VALUE"},
         {"train.steps=x",
          "--set train.steps=x: steps must be a whole number from 1 to "
          "1000000000000, not 'x'"},

@@ -713,22 +713,21 @@ static void test_shared(void)
     close_run(&r);
 }
 
-/* A first layer of another kind than the others. */
-static void test_first(void)
+/* Layers of two kinds. */
+static void test_first(enum plait_family family)
 {
     static const enum plait_precision precisions[] = {PLAIT_FP32, PLAIT_BF16,
                                                       PLAIT_FP8};
 
-    test_shared();
-    test_gradients(FIRST_LLAMA, 2);
+    test_gradients(family, 2);
     for (int i = 0; i < 3; i++)
-        test_recompute(FIRST_LLAMA, 4, precisions[i]);
+        test_recompute(family, 4, precisions[i]);
     for (int r = PLAIT_RECOMPUTE_NONE; r <= PLAIT_RECOMPUTE_FULL; r++) {
-        test_offload(FIRST_LLAMA, 4, r);
-        test_split(FIRST_LLAMA, r);
+        test_offload(family, 4, r);
+        test_split(family, r);
     }
-    test_stages(FIRST_LLAMA, 5);
-    test_cpu(FIRST_LLAMA, 4);
+    test_stages(family, 5);
+    test_cpu(family, 4);
 }
 
 /* Keys and values of a latent. */
@@ -793,7 +792,9 @@ int main(void)
     test_after(AFTER_LLAMA);
     test_after(BOTH_LLAMA);
     test_dropout(BOTH_LLAMA);
-    test_first();
+    test_shared();
+    test_first(FIRST_LLAMA);
+    test_first(PLACED_LLAMA);
     test_latent(LATENT_LLAMA);
     test_latent(DIRECT_LLAMA);
     return done_testing();

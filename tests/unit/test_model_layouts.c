@@ -304,11 +304,11 @@ static void check_layouts(enum plait_family family, int size)
     }
 }
 
-/* A first layer that has an mlp where others have experts. */
-static void check_first(int size)
+/* Layers that have an mlp where others have experts. */
+static void check_first(enum plait_family family, int size)
 {
     struct layout_case c = {
-        .family = FIRST_LLAMA, .tp = size, .cp = 1, .ep = 1, .experts = 4};
+        .family = family, .tp = size, .cp = 1, .ep = 1, .experts = 4};
 
     if (size % 2)
         return;
@@ -377,7 +377,8 @@ int main(void)
     check_layouts(RICH_LLAMA, plait_comm_size(world));
     check_layouts(LATENT_LLAMA, plait_comm_size(world));
     check_layouts(DIRECT_LLAMA, plait_comm_size(world));
-    check_first(plait_comm_size(world));
+    check_first(FIRST_LLAMA, plait_comm_size(world));
+    check_first(PLACED_LLAMA, plait_comm_size(world));
     check_drops(PLAIT_GPT2, plait_comm_size(world));
     check_drops(BOTH_LLAMA, plait_comm_size(world));
     check_mtp(PLAIT_GPT2, plait_comm_size(world));

@@ -243,7 +243,8 @@ static char *set_document(const char *text)
     for (const char *p = text; p < equals; p++) {
         if (*p == '.')
             depth++;
-        else if (!(*p >= 'a' && *p <= 'z') && *p != '_')
+        else if (!(*p >= 'a' && *p <= 'z') && *p != '_' &&
+                 !(*p >= '0' && *p <= '9'))
             return errno = EINVAL, NULL;
     }
     to = out = malloc(strlen(text) + (size_t)(depth + 3) * (depth + 3));

@@ -65,21 +65,21 @@ static int check_latent(const struct plait_model_config *m,
     return 0;
 }
 
-/* Between YaRN's two columns there is always some room, if only of rounding:
- * Kimi K2 has the same factor twice. */
+/* Both may be the same: between YaRN's two columns there is always some room,
+ * if only of rounding (Kimi K2), and Llama 3's scaling then has no pairs
+ * between those that are stretched and those that are not (Llama 4 Scout). */
 static int check_scaling(const struct plait_model_config *m,
                          struct plait_error *err)
 {
     double low = m->rope_low_freq_factor, high = m->rope_high_freq_factor;
-    bool yarn = m->rope_scaling == PLAIT_ROPE_YARN;
 
     if (!(m->rope_factor > 1) || m->rope_scaling == PLAIT_ROPE_LONGROPE ||
-        high > low || (yarn && high >= low))
+        high >= low)
         return 0;
     return plait_errorf(err,
-                        "model.rope_high_freq_factor %g must be %s "
+                        "model.rope_high_freq_factor %g must be at least "
                         "model.rope_low_freq_factor %g",
-                        high, yarn ? "at least" : "above", low);
+                        high, low);
 }
 
 static int check_llama(const struct plait_model_config *m,
@@ -110,12 +110,20 @@ static int check_llama(const struct plait_model_config *m,
 static int check_mixture(const struct plait_model_config *m,
                          struct plait_error *err)
 {
-    if (!m->experts && (m->shared_experts || m->dense_layers || m->dense_ffn))
+    const char *key = m->shared_experts  ? "shared_experts"
+                      : m->dense_layers  ? "dense_layers"
+                      : m->experts_every ? "experts_every"
+                      : m->dense_ffn     ? "dense_ffn"
+                                         : NULL;
+
+    if (!m->experts && key)
+        return plait_errorf(
+            err, "model.%s: model.experts is 0, the model has none", key);
+    if (m->dense_layers && m->experts_every > 1)
         return plait_errorf(err,
-                            "model.%s: model.experts is 0, the model has none",
-                            m->shared_experts ? "shared_experts"
-                            : m->dense_layers ? "dense_layers"
-                                              : "dense_ffn");
+                            "model.dense_layers %d with model.experts_every "
+                            "%d: set one of them",
+                            m->dense_layers, m->experts_every);
     if (m->dense_layers > m->layers)
         return plait_errorf(err,
                             "model.dense_layers %d must be at most "
@@ -411,7 +419,7 @@ static int check_tp(const struct plait_model_config *m, int tp,
                             m->kv_heads, tp);
     if (m->ffn % tp)
         return refuse_indivisible("model.ffn", m->ffn, "tp", tp, err);
-    if (m->dense_layers && m->dense_ffn % tp)
+    if (plait_model_dense_layers(m) && m->dense_ffn % tp)
         return refuse_indivisible("model.dense_ffn", m->dense_ffn, "tp", tp,
                                   err);
     return 0;

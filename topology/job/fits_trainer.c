@@ -128,6 +128,24 @@ static int check_groups(const struct plait_model_config *m,
     return 0;
 }
 
+/* Where weights multiply the experts' inputs (model.experts_scores input). */
+static int check_input(const struct plait_model_config *m,
+                       struct plait_error *err)
+{
+    const char *key = plait_model_factor(m->experts_scale) != 1 ? "scale"
+                      : m->experts_weights                      ? "weights"
+                      : m->experts_capacity > 0                 ? "capacity"
+                      : m->experts_groups > 1                   ? "groups"
+                                                                : NULL;
+
+    if (m->experts_scores != PLAIT_SCORES_INPUT || !key)
+        return 0;
+    return plait_errorf(err,
+                        "model.experts_scores input with model.experts_%s: "
+                        "plait-train trains one without the other",
+                        key);
+}
+
 int plait_fits_scores(const struct plait_model_config *m,
                       struct plait_error *err)
 {
@@ -141,9 +159,12 @@ int plait_fits_scores(const struct plait_model_config *m,
                             key);
     if (m->experts_balance_rate > 0 &&
         m->experts_scores != PLAIT_SCORES_SIGMOID)
-        return plait_errorf(err, "model.experts_balance_rate: "
-                                 "model.experts_scores must be sigmoid, not "
-                                 "softmax");
+        return plait_errorf(err,
+                            "model.experts_balance_rate: "
+                            "model.experts_scores must be sigmoid, not %s",
+                            m->experts_scores ? "input" : "softmax");
+    if (check_input(m, err) < 0)
+        return -1;
     return check_groups(m, err);
 }
 
@@ -188,6 +209,34 @@ static int check_latent(const struct plait_model_config *m,
     return 0;
 }
 
+/* What Llama 4 has beside other models, and these have beside it. */
+static int check_llama4(const struct plait_model_config *m,
+                        struct plait_error *err)
+{
+    const char *key = m->qk_l2_norm                  ? "qk_l2_norm"
+                      : m->attention_temperature > 0 ? "attention_temperature"
+                                                     : NULL;
+
+    if (key && (m->mla_kv || (m->qk_l2_norm && m->qk_norm)))
+        return plait_errorf(err,
+                            "model.%s with model.%s: plait-train trains one "
+                            "without the other",
+                            key, m->mla_kv ? "mla" : "qk_norm");
+    if (m->attention_temperature > 0 && !m->no_rope_every)
+        return plait_errorf(err,
+                            "model.attention_temperature %g: "
+                            "model.no_rope_every is 0, no layer is without "
+                            "rotary positions",
+                            m->attention_temperature);
+    if (m->attention_chunk && m->sliding_window)
+        return plait_errorf(err,
+                            "model.attention_chunk %d with "
+                            "model.sliding_window %d: plait-train trains one "
+                            "without the other",
+                            m->attention_chunk, m->sliding_window);
+    return 0;
+}
+
 /* Model shapes that can only be planned. */
 static int check_trained_model(const struct plait_model_config *m,
                                struct plait_error *err)
@@ -218,11 +267,13 @@ static int check_trained_model(const struct plait_model_config *m,
     if (m->shared_experts && m->mlp_bias)
         return plait_errorf(err, "model.mlp_bias with model.shared_experts: "
                                  "plait-train trains one without the other");
-    if (m->dense_ffn && !m->dense_layers)
+    if (m->dense_ffn && !plait_model_dense_layers(m))
         return plait_errorf(err,
                             "model.dense_ffn %d: model.dense_layers is 0, no "
                             "layer is that wide",
                             m->dense_ffn);
+    if (check_llama4(m, err) < 0)
+        return -1;
     return check_latent(m, err);
 }
 
@@ -250,7 +301,8 @@ static int check_balance(const struct plait_job_config *c,
                             "be each, not %s: tokens are counted over all "
                             "replicas in each step",
                             plait_sync_mode_names[c->sync.mode]);
-    if (c->model.experts_scores && plait_sync_parts(&c->sync))
+    if (c->model.experts_scores == PLAIT_SCORES_SIGMOID &&
+        plait_sync_parts(&c->sync))
         return plait_errorf(err,
                             "model.experts_scores sigmoid: sync.mode must be "
                             "each, not %s: the routers' biases are counted "
@@ -268,6 +320,11 @@ static int check_mtp(const struct plait_job_config *c, struct plait_error *err)
                        : c->log.histograms     ? "log.histograms"
                        : m->mup                ? "model.mup"
                        : c->sync.fragments > 1 ? "sync.fragments"
+                       : m->experts_every > 1  ? "model.experts_every"
+                       : m->qk_l2_norm         ? "model.qk_l2_norm"
+                       : m->attention_chunk    ? "model.attention_chunk"
+                       : m->attention_temperature > 0
+                           ? "model.attention_temperature"
                        : plait_model_factor(m->residual_multiplier) != 1
                            ? "model.residual_multiplier"
                            : NULL;
@@ -308,7 +365,7 @@ int plait_fits_trainer(const struct plait_job_config *config,
                                  "plait-train trains it in bf16, fp16 and "
                                  "fp32");
     if (p->schedule == PLAIT_SCHEDULE_ZB_H1 && config->model.mla_kv &&
-        config->model.experts && !config->model.dense_layers)
+        config->model.experts && !plait_model_dense_layers(&config->model))
         return plait_errorf(err, "parallel.schedule zb-h1 with model.mla and "
                                  "experts in all layers: no weight gradient "
                                  "would be put off; set it to 1f1b");

@@ -91,6 +91,7 @@ static void set_columns(struct plait_rank_sizes *z,
     z->top_k = m->experts_top_k;
     z->capacity = plait_model_capacity(m);
     z->qk_norm = m->qk_norm;
+    z->l2_norm = m->qk_l2_norm;
     z->q_norms = m->qk_norm_whole ? 1 : z->heads;
     z->k_norms = m->qk_norm_whole ? 1 : z->kv_heads;
     z->qk_parts = m->qk_norm && m->qk_norm_whole && tp > 1;
@@ -101,7 +102,7 @@ static void set_columns(struct plait_rank_sizes *z,
     z->mtp = m->mtp_layers > 0;
     z->classes = m->classes;
     z->sync = m->norm == PLAIT_NORM_SYNC;
-    if (!m->experts || !m->dense_layers)
+    if (plait_model_dense_layers(m) == 0)
         return;
     plait_sides_dense(&sides, m, tp, 0);
     z->dense = (double)at[PLAIT_SIDE_FFN].here;
@@ -123,8 +124,10 @@ void plait_rank_sizes_set(struct plait_rank_sizes *z,
     z->here = c->model.experts / layout->size[PLAIT_EP];
     z->element = plait_precision_size(c->train.precision);
     z->documents = c->data.mask_documents;
-    z->windows = c->model.sliding_window > 0 &&
-                 c->model.sliding_window < c->model.seq_len;
+    z->windows = false;
+    for (int i = 0; i < c->model.layers; i++)
+        z->windows |= plait_model_windowed(&c->model, i) ||
+                      plait_model_chunked(&c->model, i);
     /* Codes are not kept where weight gradients are deferred: the two products
      * that use a gradient then come at different times. */
     z->codes = gpu && c->train.precision == PLAIT_FP8 &&

@@ -94,6 +94,7 @@ enum plait_held_group {
     X(PRODUCTS, k, z->rows, z->keys, T, z->qk_norm) \
     X(PRODUCTS, q_rstd, z->rows, z->q_norms, WORD, z->qk_norm) \
     X(PRODUCTS, k_rstd, z->rows, z->k_norms, WORD, z->qk_norm) \
+    X(PRODUCTS, l2_rstd, z->rows, z->heads + z->kv_heads, WORD, z->l2_norm) \
     X(PRODUCTS, q_latent, z->rows, z->q_latent, T, z->q_latent) \
     X(PRODUCTS, kv_latent, z->rows, z->kv_latent, T, z->kv_latent) \
     X(PRODUCTS, q_latent_rstd, z->rows, 1, WORD, z->q_latent) \
@@ -261,7 +262,7 @@ struct plait_rank_sizes {
     double values;              /* and of all v here */
     double ffn, up;             /* out of the mlp's activation, and into it */
     double shared; /* of the experts that all tokens take, side by side */
-    double dense;  /* ffn of the first layers, where others have experts */
+    double dense;  /* ffn of layers without experts, where others have them */
     double q_norms, k_norms; /* of a row, where q and k have norms */
     double vocab;            /* here, padding included */
     double gradient;         /* of the widest gradient that has fp8 codes */
@@ -271,7 +272,7 @@ struct plait_rank_sizes {
     double cp, ep;
     double message; /* numbers that go from one stage to the next */
     double element; /* bytes of T */
-    bool gated, qk_norm, documents, windows, codes;
+    bool gated, qk_norm, l2_norm, documents, windows, codes;
     bool drops, drops_stream; /* dropout: any; of the residual stream */
     bool qk_parts;            /* a norm of q is of columns on several ranks */
     bool norms_before, norms_after;

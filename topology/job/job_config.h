@@ -117,7 +117,12 @@ enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU, PLAIT_GATE_CLAMPED };
 
 /* A token's scores of the experts, from the router's logits. Of sigmoids each
  * layer has a bias for the choice alone: kernels/route.h. */
-enum plait_scores { PLAIT_SCORES_SOFTMAX, PLAIT_SCORES_SIGMOID };
+enum plait_scores {
+    PLAIT_SCORES_SOFTMAX,
+    PLAIT_SCORES_SIGMOID,
+    PLAIT_SCORES_INPUT /* sigmoids, by which the inputs of experts are
+                        * multiplied in place of their outputs (Llama 4) */
+};
 
 /* What the weights of a token's experts are: shares of the sum of its scores of
  * them, or the scores. */
@@ -173,6 +178,8 @@ struct plait_model_config {
     enum plait_attention_bias attention_bias;
     bool qk_norm;       /* an RMS norm of each head of q and k */
     bool qk_norm_whole; /* instead one of all heads of q, one of k's */
+    bool qk_l2_norm;    /* one of each head after its rotation, without
+                           weights, in layers with rotary positions */
     enum plait_norm_place norm_place;
     bool mlp_bias;      /* biases of a llama's mlps or experts, and router */
     bool norm_plus_one; /* a norm's factor is 1 + its weight, as in Gemma */
@@ -183,6 +190,13 @@ struct plait_model_config {
     int full_attention_every; /* the last of so many layers reaches all tokens;
                                  0: no layer does, with a window */
     int full_attention_first; /* and so do the first ones, so many */
+    int attention_chunk; /* layers with rotary positions attend within runs of
+                            so many tokens; 0: they reach all */
+    /* Of layers without rotary positions: queries at position p are multiplied
+     * by 1 + temperature log(1 + floor((p + 1) / floor)), as Llama 4 has it; a
+     * temperature of 0: by 1 */
+    double attention_temperature;
+    int attention_temperature_floor; /* default 8192 */
     /* Granite's constants; 0 as 1, but for attention's, where 0 is the usual
      * 1 / sqrt(head_dim): see plait_model_factor() */
     double embedding_multiplier; /* of the embedding's output */
@@ -212,7 +226,9 @@ struct plait_model_config {
     int experts_top_k;
     int shared_experts;      /* that every token takes beside the routed ones */
     int dense_layers;        /* the first ones, which have no experts */
-    int dense_ffn;           /* of these layers; 0: ffn */
+    int experts_every;       /* or the last of so many layers has experts and
+                                no other does; 0, 1: all have */
+    int dense_ffn;           /* of layers without; 0: ffn */
     double experts_capacity; /* what an expert takes of a sequence at most,
                                 relative to its average load; 0: no limit */
     double experts_balance;  /* weight of the load-balancing loss, which is

@@ -13,7 +13,7 @@ static const char *const losses[] = {"cross-entropy", "squared"};
 static const char *const gates[] = {"silu", "gelu", "clamped"};
 static const char *const rope_scalings[] = {"llama3", "yarn", "longrope"};
 static const char *const norm_places[] = {"before", "after", "both"};
-static const char *const scores[] = {"softmax", "sigmoid"};
+static const char *const scores[] = {"softmax", "sigmoid", "input"};
 static const char *const weights[] = {"shares", "scores"};
 static const char *const balance_overs[] = {"sequence", "batch"};
 
@@ -57,6 +57,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "mlp_bias", mlp_bias, BOOL, ),
     FIELD(model, "qk_norm", qk_norm, BOOL, ),
     FIELD(model, "qk_norm_whole", qk_norm_whole, BOOL, ),
+    FIELD(model, "qk_l2_norm", qk_l2_norm, BOOL, ),
     FIELD(model, "norm_place", norm_place, CHOICE, CHOICES(norm_places)),
     FIELD(model, "norm_plus_one", norm_plus_one, BOOL, ),
     FIELD(model, "gate", gate, CHOICE, CHOICES(gates)),
@@ -65,6 +66,12 @@ static const struct plait_yaml_field model_fields[] = {
           RANGE(0, COUNT_MOST)),
     FIELD(model, "full_attention_first", full_attention_first, INT,
           RANGE(0, COUNT_MOST)),
+    FIELD(model, "attention_chunk", attention_chunk, INT, RANGE(0, 1 << 24),
+          .also = "attention_chunk_size"),
+    FIELD(model, "attention_temperature", attention_temperature, REAL,
+          RANGE(0, 1e3), .also = "attn_scale"),
+    FIELD(model, "attention_temperature_floor", attention_temperature_floor,
+          INT, RANGE(1, 1 << 24), DEFAULT(8192), .also = "floor_scale"),
     FIELD(model, "embedding_multiplier", embedding_multiplier, REAL,
           RANGE(1e-6, 1e6), DEFAULT(1)),
     FIELD(model, "attention_multiplier", attention_multiplier, REAL,
@@ -94,6 +101,8 @@ static const struct plait_yaml_field model_fields[] = {
           DEFAULT(2), .also = "num_experts_per_tok moe_router_topk"),
     FIELD(model, "shared_experts", shared_experts, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "dense_layers", dense_layers, INT, RANGE(0, COUNT_MOST)),
+    FIELD(model, "experts_every", experts_every, INT, RANGE(0, COUNT_MOST),
+          .also = "interleave_moe_layer_step"),
     FIELD(model, "dense_ffn", dense_ffn, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "experts_capacity", experts_capacity, REAL, RANGE(0, 1e6)),
     FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6),

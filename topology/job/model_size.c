@@ -48,7 +48,16 @@ int plait_model_capacity(const struct plait_model_config *m)
 
 int plait_model_moe_layers(const struct plait_model_config *m)
 {
-    return m->experts ? m->layers - m->dense_layers : 0;
+    return m->experts ? m->layers - plait_model_dense_layers(m) : 0;
+}
+
+int plait_model_dense_layers(const struct plait_model_config *m)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->layers; i++)
+        n += plait_model_dense(m, i);
+    return n;
 }
 
 double plait_model_met(const struct plait_model_config *m)
@@ -76,7 +85,7 @@ double plait_model_mtp_met(const struct plait_model_config *m)
 }
 
 /* What a model with experts has beside its layers' own regions, `experts` of
- * each layer; its first layers have an mlp instead of a router. */
+ * each layer; layers without have an mlp instead of a router. */
 static double mlps(const struct plait_model_config *m,
                    const struct plait_sides *z, double experts)
 {
@@ -85,8 +94,9 @@ static double mlps(const struct plait_model_config *m,
 
     plait_sides_dense(&dense, m, 1, 0);
     return plait_model_moe_layers(m) * experts * one +
-           m->dense_layers * (plait_tensors_weights(&dense, PLAIT_KIND_LAYER) -
-                              plait_tensors_weights(z, PLAIT_KIND_LAYER));
+           plait_model_dense_layers(m) *
+               (plait_tensors_weights(&dense, PLAIT_KIND_LAYER) -
+                plait_tensors_weights(z, PLAIT_KIND_LAYER));
 }
 
 static double parameters(const struct plait_model_config *m, double experts)
@@ -171,23 +181,32 @@ bool plait_model_rotated(const struct plait_model_config *m, int layer)
     return m->family == PLAIT_LLAMA && !(every && (layer + 1) % every == 0);
 }
 
+bool plait_model_chunked(const struct plait_model_config *m, int layer)
+{
+    return m->attention_chunk && m->attention_chunk < m->seq_len &&
+           plait_model_rotated(m, layer);
+}
+
 const char *plait_model_llama_key(const struct plait_model_config *m)
 {
-    return m->mla.n || m->mla_kv      ? "mla"
-           : m->attention_bias        ? "attention_bias"
-           : m->qk_norm               ? "qk_norm"
-           : m->sliding_window        ? "sliding_window"
-           : m->no_rope_every         ? "no_rope_every"
-           : m->rope_factor > 1       ? "rope_factor"
-           : m->rope_columns          ? "rope_columns"
-           : m->norm_place            ? "norm_place"
-           : m->gate                  ? "gate"
-           : m->norm_plus_one         ? "norm_plus_one"
-           : m->attention_softcap > 0 ? "attention_softcap"
-           : m->logit_softcap > 0     ? "logit_softcap"
-           : m->attention_sinks       ? "attention_sinks"
-           : m->mlp_bias              ? "mlp_bias"
-                                      : plait_model_multiplier(m);
+    return m->mla.n || m->mla_kv          ? "mla"
+           : m->attention_bias            ? "attention_bias"
+           : m->qk_norm                   ? "qk_norm"
+           : m->qk_l2_norm                ? "qk_l2_norm"
+           : m->attention_chunk           ? "attention_chunk"
+           : m->attention_temperature > 0 ? "attention_temperature"
+           : m->sliding_window            ? "sliding_window"
+           : m->no_rope_every             ? "no_rope_every"
+           : m->rope_factor > 1           ? "rope_factor"
+           : m->rope_columns              ? "rope_columns"
+           : m->norm_place                ? "norm_place"
+           : m->gate                      ? "gate"
+           : m->norm_plus_one             ? "norm_plus_one"
+           : m->attention_softcap > 0     ? "attention_softcap"
+           : m->logit_softcap > 0         ? "logit_softcap"
+           : m->attention_sinks           ? "attention_sinks"
+           : m->mlp_bias                  ? "mlp_bias"
+                                          : plait_model_multiplier(m);
 }
 
 bool plait_model_counts_loads(const struct plait_model_config *m)
@@ -208,18 +227,19 @@ const char *plait_model_multiplier(const struct plait_model_config *m)
 }
 
 /* A row in a window of w of s tokens has w scores, after the first w rows,
- * which have fewer: 2 w / s less (w / s)^2 of what a causal mask leaves. */
+ * which have fewer: 2 w / s less (w / s)^2 of what a causal mask leaves. Runs
+ * of w tokens leave w / s of it. */
 double plait_model_reach(const struct plait_model_config *m)
 {
-    double w = m->sliding_window, share = w / m->seq_len;
-    int windowed = 0;
+    double share = (double)m->sliding_window / m->seq_len, less = 0;
 
-    for (int i = 0; i < m->layers; i++)
-        windowed += plait_model_windowed(m, i);
-    if (!windowed)
-        return 1;
     share = 2 * share - share * share;
-    return 1 - (1 - share) * windowed / m->layers;
+    for (int i = 0; i < m->layers; i++)
+        less += plait_model_windowed(m, i) ? 1 - share
+                : plait_model_chunked(m, i)
+                    ? 1 - (double)m->attention_chunk / m->seq_len
+                    : 0;
+    return less > 0 ? 1 - less / m->layers : 1;
 }
 
 /* kernels/cuda/cudnn.c: fits(), whose limits are in kernels/attention.h */

@@ -17,8 +17,9 @@ double plait_model_attention(const struct plait_model_config *model);
 double plait_model_mlp(const struct plait_model_config *model, double columns);
 /* The tokens of one sequence that one expert takes at most; 0: all. */
 int plait_model_capacity(const struct plait_model_config *model);
-/* Layers with experts: all but the first dense_layers. */
+/* Layers with experts, and in a model that has such those without. */
 int plait_model_moe_layers(const struct plait_model_config *model);
+int plait_model_dense_layers(const struct plait_model_config *model);
 /* Their share of all layers. */
 static inline double
 plait_model_moe_share(const struct plait_model_config *model)
@@ -27,11 +28,14 @@ plait_model_moe_share(const struct plait_model_config *model)
                ? (double)plait_model_moe_layers(model) / model->layers
                : 0;
 }
-/* Whether this layer is one of the first ones without. */
+/* Whether this layer is one of those without. */
 static inline bool plait_model_dense(const struct plait_model_config *model,
                                      int layer)
 {
-    return model->experts && layer < model->dense_layers;
+    int every = model->experts_every;
+
+    return model->experts && (layer < model->dense_layers ||
+                              (every > 1 && (layer + 1) % every != 0));
 }
 /* Columns of the mlp of layers without experts. */
 static inline int plait_model_dense_ffn(const struct plait_model_config *model)
@@ -54,7 +58,7 @@ static inline void plait_model_fill_in(struct plait_model_config *model)
 {
     model->head_dim = plait_model_head_dim(model);
     model->rope_columns = plait_model_rope_columns(model);
-    if (model->dense_layers)
+    if (plait_model_dense_layers(model))
         model->dense_ffn = plait_model_dense_ffn(model);
 }
 static inline bool
@@ -99,6 +103,8 @@ bool plait_model_local(const struct plait_model_config *model, int layer);
  * it has rotary positions. */
 bool plait_model_windowed(const struct plait_model_config *model, int layer);
 bool plait_model_rotated(const struct plait_model_config *model, int layer);
+/* Whether its attention stays within runs that are shorter than a sequence. */
+bool plait_model_chunked(const struct plait_model_config *model, int layer);
 /* By what YaRN and LongRoPE (arXiv 2402.13753) multiply queries and keys: so
  * that scores of longer texts are as sharp, unless the model says otherwise. */
 double plait_model_rope_size(const struct plait_model_config *model);

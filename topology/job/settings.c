@@ -200,7 +200,8 @@ bool plait_settings_shapes(const char *key)
         "model.dense_layers", "model.width",          "model.dense_ffn",
         "model.classes",      "model.input",          "model.qk_norm_whole",
         "model.norm_place",   "model.norm_plus_one",  "model.attention_sinks",
-        "model.mlp_bias",     "model.experts_scores", "model.mtp_layers"};
+        "model.mlp_bias",     "model.experts_scores", "model.experts_every",
+        "model.mtp_layers"};
 
     return is_one_of(key, shapes, COUNT(shapes));
 }

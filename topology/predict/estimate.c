@@ -37,14 +37,13 @@ int plait_shape_layers(const struct plait_shape *s, int rank)
 
 int plait_shape_chunk_dense(const struct plait_shape *s, int rank, int chunk)
 {
-    int first = 0, count = plait_shape_chunk(s, rank, chunk), dense;
+    int first = 0, count = plait_shape_chunk(s, rank, chunk), dense = 0;
 
-    if (!s->m->experts || !s->m->dense_layers)
-        return 0;
     for (int i = 0; i < chunk * s->pp + rank; i++)
         first += plait_stage_split_at(&s->split, i);
-    dense = s->m->dense_layers - first;
-    return dense < 0 ? 0 : dense < count ? dense : count;
+    for (int i = first; i < first + count; i++)
+        dense += plait_model_dense(s->m, i);
+    return dense;
 }
 
 int plait_shape_dense(const struct plait_shape *s, int rank)
@@ -254,8 +253,10 @@ static void name_attention(const struct plait_shape *s,
     e->attention_why = by == PLAIT_BY_OWN && own ? own
                        : by == PLAIT_BY_OWN
                            ? "optim.qk_clip, head_dim above 128"
-                       : by == PLAIT_BY_PEAKS  ? "optim.qk_clip"
-                       : by == PLAIT_BY_BOTH   ? "head_dim above 128"
+                       : by == PLAIT_BY_PEAKS ? "optim.qk_clip"
+                       : by == PLAIT_BY_BOTH  ? "head_dim above 128"
+                       : by == PLAIT_BY_CHUNKS && s->m->attention_chunk
+                           ? "model.attention_chunk"
                        : by == PLAIT_BY_CHUNKS ? "windows between chunks"
                                                : "";
 }

@@ -95,8 +95,7 @@ static void set_shards(const struct plait_shape *s, double layers, double dense,
 /* Of so many layers, as many as on average. */
 static double average_dense(const struct plait_shape *s, int layers)
 {
-    return s->m->experts ? (double)layers * s->m->dense_layers / s->m->layers
-                         : 0;
+    return (double)layers * plait_model_dense_layers(s->m) / s->m->layers;
 }
 
 static void cut_piece(const struct plait_image_piece *p, int chunk, void *arg)
