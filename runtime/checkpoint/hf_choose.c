@@ -55,14 +55,27 @@ static bool fits_positions(const struct plait_model_config *m,
     return own_window || !m->sliding_window || !scaled;
 }
 
+/* Whether its experts, and what it has of Llama 4's attention, are the type's.
+ */
+static bool fits_llama4(const struct plait_model_config *m,
+                        const struct plait_hf_type *type)
+{
+    bool input = m->experts && m->experts_scores == PLAIT_SCORES_INPUT;
+
+    if (type->llama4)
+        return input && m->shared_experts == 1;
+    return !input && !m->qk_l2_norm && !m->attention_chunk &&
+           !(m->attention_temperature > 0) && m->experts_every < 2;
+}
+
 /* Its experts: how tokens choose them and weigh their outputs. */
 static bool fits_experts(const struct plait_model_config *m,
                          const struct plait_hf_type *type)
 {
     bool sigmoid = m->experts_scores == PLAIT_SCORES_SIGMOID;
 
-    if (!m->experts)
-        return !type->experts;
+    if (type->llama4 || !m->experts)
+        return type->experts == (m->experts > 0);
     if (!type->experts || type->glm != (m->shared_experts > 0) ||
         sigmoid != (type->glm && !type->softmax))
         return false;
@@ -98,7 +111,8 @@ static bool fits_type(const struct plait_model_config *m,
            (type->mlp_bias || type->sinks == m->mlp_bias) &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
            type->olmo == (m->qk_norm && m->qk_norm_whole) &&
-           fits_positions(m, type) && (type->no_rope || !m->no_rope_every) &&
+           fits_positions(m, type) && fits_llama4(m, type) &&
+           (type->no_rope || !m->no_rope_every) &&
            type->both == (m->norm_place == PLAIT_NORMS_BOTH) &&
            fits_constants(m, type);
 }
@@ -118,6 +132,18 @@ const struct plait_hf_type *plait_hf_choose(const struct plait_model_config *m,
             first = type;
     }
     return first;
+}
+
+/* What only a llama4_text has, which has no more than that. */
+static const char *find_llama4_key(const struct plait_model_config *m)
+{
+    return m->experts && m->experts_scores == PLAIT_SCORES_INPUT
+               ? "experts_scores input"
+           : m->qk_l2_norm                ? "qk_l2_norm"
+           : m->attention_chunk           ? "attention_chunk"
+           : m->attention_temperature > 0 ? "attention_temperature"
+           : m->experts_every > 1         ? "experts_every"
+                                          : NULL;
 }
 
 /* What those with latent attention, of DeepSeek and a kimi_k2, cannot have.
@@ -202,6 +228,14 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
     list_experts(m, experts, sizeof(experts));
     if ((m->mla_kv && refuse_latent(m, err) < 0) || refuse_softmax(m, err) < 0)
         return -1;
+    if (find_llama4_key(m))
+        return plait_errorf(
+            err,
+            "model.%s: of Hugging Face's model types only "
+            "llama4_text has it, which has model.experts_scores "
+            "input, model.shared_experts 1 and nothing that "
+            "other types have beside a llama",
+            find_llama4_key(m));
     if (m->mtp_layers && !(m->experts && m->experts_scores))
         return plait_errorf(err,
                             "model.mtp_layers %d without "

@@ -230,6 +230,14 @@ const struct plait_hf_type plait_hf_types[] = {
      .all = true,
      .mlp_bias = true,
      .tied = true},
+    {.name = "llama4_text",
+     .class = "Llama4ForCausalLM",
+     .theta = 5e5,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .no_rope = 4,
+     .experts = true,
+     .llama4 = true},
     {.name = NULL}};
 
 static int read_head_dim(const struct plait_hf_read *r, int missing)
@@ -351,6 +359,8 @@ static int read_experts(const struct plait_hf_read *r,
 
     if (type->glm)
         return plait_hf_glm_experts(r, type);
+    if (type->llama4)
+        return plait_hf_llama4_experts(r);
     if (type->own_width)
         return read_own_width(r);
     if (plait_hf_check_only(r, no_own_width) < 0)
@@ -412,7 +422,7 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
              "gpt_oss, qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, "
              "glm4_moe, deepseek_v2, deepseek_v3, kimi_k2, granite, olmo2, "
-             "olmo3, phi3 and smollm3",
+             "olmo3, phi3, smollm3, llama4 and llama4_text",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)
@@ -518,7 +528,9 @@ int plait_hf_config_read(const char *dir, struct plait_model_config *model,
     read = job->model;
     read.kv_heads = read.ffn = 0;
     snprintf(r.path, sizeof(r.path), "%s/config.json", dir);
-    r.root = root = load_config(r.path, err);
+    root = load_config(r.path, err);
+    if (root && !(r.root = root = plait_hf_text_part(root)))
+        plait_errorf(err, "%s: out of memory", r.path);
     if (root && read_model(&r) == 0)
         rc = check_fits(&r, job);
     if (rc == 0)

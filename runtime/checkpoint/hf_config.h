@@ -28,9 +28,9 @@ int plait_hf_config_possible(const struct plait_model_config *model,
 /* Write DIR/config.json of a possible model, for weights of `type`. Where
  * `like` (NULL: none) or, above a checkpoint, the directory of that has the
  * config.json of this model, it comes back byte for byte, but for that type and
- * without layers of multi-token prediction; keys that training has changed are
- * replaced. One of another model is ignored,
- * and so is its generation_config.json, which is removed from `dir`. Without a
+ * without layers of multi-token prediction or a model of images; keys that
+ * training has changed are replaced. One of another model is ignored, and so is
+ * its generation_config.json, which is removed from `dir`. Without a
  * config.json the ids of special tokens are those of
  * DIR/generation_config.json, else `end` ends a text (-1: not known), and
  * nothing begins or pads one. */
@@ -38,6 +38,10 @@ int plait_hf_config_write(const char *dir,
                           const struct plait_model_config *model,
                           enum plait_dtype type, const char *like, int32_t end,
                           struct plait_error *err);
+
+/* Whether DIR/config.json is of a text model beside one of images, which
+ * plait-train leaves out. */
+bool plait_hf_config_images(const char *dir);
 
 /* The key by which DIR/config.json has layers of multi-token prediction, which
  * follow the last layer and which plait-train leaves out; NULL: it has none. */

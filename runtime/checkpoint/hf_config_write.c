@@ -203,6 +203,8 @@ static int set_own(json_t *root, const struct plait_model_config *m,
     }
     if (type->latent)
         bad |= plait_hf_latent_write(root, m, type);
+    if (type->llama4)
+        bad |= plait_hf_llama4_write(root, m);
     if (type->all)
         bad |= json_object_set_new(
             root, "attention_bias",
@@ -479,11 +481,12 @@ int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
         unlink(path);
     }
     snprintf(path, sizeof(path), "%s/config.json", dir);
-    if (text && same && !plait_hf_config_predicts(found)) {
+    if (text && same && !plait_hf_config_predicts(found) &&
+        !plait_hf_config_images(found)) {
         rc = write_as_it_was(path, text, type);
     } else {
         if (text)
-            old = json_loads(text, 0, NULL);
+            old = plait_hf_text_part(json_loads(text, 0, NULL));
         root = describe(dir, m, type, old, end);
         errno = ENOMEM;
         if (root)

@@ -342,8 +342,14 @@ plait_hf_files_find_any(const struct plait_hf_files *f, const char *name)
 {
     const struct plait_hf_stored *s = plait_hf_files_find(f, name);
     const char *dot = strchr(name, '.');
+    char longer[128];
 
-    return s || !dot ? s : plait_hf_files_find(f, dot + 1);
+    if (!s && dot)
+        s = plait_hf_files_find(f, dot + 1);
+    if (s)
+        return s;
+    snprintf(longer, sizeof(longer), "language_model.%s", name);
+    return plait_hf_files_find(f, longer);
 }
 
 int plait_hf_files_compare(const struct plait_hf_files *f,

@@ -33,6 +33,7 @@ enum types {
     GLM = 128,
     OSS = 256,
     LATENT = 512,
+    LLAMA4 = 1024,
     SIGMOID = GLM | LATENT,
     BOTH = GPT2 | LLAMA
 };
@@ -76,7 +77,15 @@ static const struct key {
     {"n_group", READ, SIGMOID},
     {"topk_group", READ, SIGMOID},
     {"routed_scaling_factor", READ, SIGMOID},
-    {"use_qk_norm", READ, GLM},
+    {"use_qk_norm", READ, GLM | LLAMA4},
+    {"intermediate_size_mlp", READ, LLAMA4},
+    {"interleave_moe_layer_step", READ, LLAMA4},
+    {"moe_layers", READ, LLAMA4},
+    {"attention_chunk_size", READ, LLAMA4},
+    {"attn_temperature_tuning", READ, LLAMA4},
+    {"floor_scale", READ, LLAMA4},
+    {"attn_scale", READ, LLAMA4},
+    {"for_llm_compression", FORM, LLAMA4},
     /* layers of multi-token prediction; two names of one number */
     {"num_nextn_predict_layers", READ, SIGMOID},
     {"num_mtp_layers", READ, SIGMOID},
@@ -239,6 +248,8 @@ static unsigned short kind_of(const char *type)
         return LLAMA | GLM;
     if (strncmp(type, "deepseek_v", 10) == 0 || strcmp(type, "kimi_k2") == 0)
         return LLAMA | LATENT;
+    if (strcmp(type, "llama4_text") == 0)
+        return LLAMA | LLAMA4;
     if (strcmp(type, "granite") == 0)
         return LLAMA | GRANITE;
     if (strcmp(type, "gpt_oss") == 0)

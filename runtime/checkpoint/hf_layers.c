@@ -184,7 +184,8 @@ static int read_no_rope(const struct plait_hf_read *r,
 
     if (!type->no_rope)
         return plait_hf_check_only(r, none);
-    if (list && !json_is_null(list))
+    if (list && !json_is_null(list) &&
+        !(type->llama4 && json_array_size(list) == 0))
         return read_no_rope_list(r, list);
     r->model->no_rope_every = type->no_rope;
     return json_object_get(r->root, "no_rope_layer_interval")
@@ -195,5 +196,7 @@ static int read_no_rope(const struct plait_hf_read *r,
 int plait_hf_layers(const struct plait_hf_read *r,
                     const struct plait_hf_type *type)
 {
+    if (type->llama4)
+        return read_no_rope(r, type) < 0 ? -1 : plait_hf_llama4_attention(r);
     return read_window(r, type) < 0 ? -1 : read_no_rope(r, type);
 }

@@ -168,6 +168,12 @@ static void add_latent_attention(struct builder *b,
                (uint64_t)m->heads * (uint64_t)m->mla_value);
 }
 
+/* Its pairs of rotary columns are side by side. */
+static bool is_llama4(const struct plait_model_config *m)
+{
+    return m->experts && m->experts_scores == PLAIT_SCORES_INPUT;
+}
+
 static void add_llama_attention(struct builder *b,
                                 const struct plait_model_config *m)
 {
@@ -181,10 +187,14 @@ static void add_llama_attention(struct builder *b,
 
     if (m->norm_place != PLAIT_NORMS_AFTER)
         add_vector(b, "attention_norm.weight", "input_layernorm.weight", C);
-    for (int i = 0; i < 3; i++)
-        add_tensor(b, here[i],
-                   b->fused ? "self_attn.qkv_proj.weight" : there[i],
-                   i == 0 ? q : kv, C);
+    for (int i = 0; i < 3; i++) {
+        struct plait_hf_tensor *t = add_tensor(
+            b, here[i], b->fused ? "self_attn.qkv_proj.weight" : there[i],
+            i == 0 ? q : kv, C);
+
+        if (is_llama4(m) && i < 2)
+            set_heads(t, i == 0 ? m->heads : m->kv_heads, D, 0, D);
+    }
     if (b->fused)
         join(b, 3);
     if (m->attention_bias != PLAIT_BIAS_NONE) {
@@ -207,7 +217,7 @@ static void add_llama_attention(struct builder *b,
 
 /* The experts' gates and ups, or with `per` 1 their downs, as slabs of one
  * stored tensor. Each slab is transposed; of its columns gate has the even
- * ones. */
+ * ones, or in Llama 4 the first ones. */
 static void add_slabs(struct builder *b, const struct plait_model_config *m,
                       int per, bool vector)
 {
@@ -216,7 +226,8 @@ static void add_slabs(struct builder *b, const struct plait_model_config *m,
     uint64_t cols = per == 2 ? m->hidden : m->ffn;
     char name[48], hf[64];
 
-    snprintf(hf, sizeof(hf), "mlp.experts.%s_proj%s",
+    snprintf(hf, sizeof(hf), "%s.experts.%s_proj%s",
+             is_llama4(m) ? "feed_forward" : "mlp",
              per == 2 ? "gate_up" : "down", vector ? "_bias" : "");
     for (int i = 0; i < m->experts * per; i++) {
         struct plait_hf_tensor *t;
@@ -229,8 +240,8 @@ static void add_slabs(struct builder *b, const struct plait_model_config *m,
         t->parts = m->experts * per;
         t->slabs = m->experts;
         t->slab = i / per;
-        t->stride = per;
-        t->before = (uint64_t)(i % per);
+        t->stride = is_llama4(m) ? 1 : per;
+        t->before = (uint64_t)(i % per) * (is_llama4(m) ? rows : 1);
         t->all = t->rows * (uint64_t)per;
     }
 }
@@ -245,6 +256,23 @@ static void add_biased_experts(struct builder *b,
         add_slabs(b, m, per, false);
         add_slabs(b, m, per, true);
     }
+}
+
+/* The experts of Llama 4. */
+static void add_input_experts(struct builder *b,
+                              const struct plait_model_config *m)
+{
+    uint64_t C = m->hidden, F = (uint64_t)m->ffn * m->shared_experts;
+
+    add_tensor(b, "router.weight", "feed_forward.router.weight", m->experts, C);
+    add_tensor(b, "shared.gate.weight",
+               "feed_forward.shared_expert.gate_proj.weight", F, C);
+    add_tensor(b, "shared.up.weight",
+               "feed_forward.shared_expert.up_proj.weight", F, C);
+    add_tensor(b, "shared.down.weight",
+               "feed_forward.shared_expert.down_proj.weight", C, F);
+    for (int per = 2; per > 0; per--)
+        add_slabs(b, m, per, false);
 }
 
 /* What a router of sigmoids has beside its matrix, and the experts that all
@@ -316,17 +344,20 @@ static void add_norms(struct builder *b, const struct plait_model_config *m)
 static void add_mlp(struct builder *b, const struct plait_model_config *m,
                     uint64_t F)
 {
+    const char *block = is_llama4(m) ? "feed_forward" : "mlp";
     uint64_t C = m->hidden;
+    char gate[48], up[48], down[48];
 
-    add_tensor(b, "mlp.gate.weight",
-               b->fused ? "mlp.gate_up_proj.weight" : "mlp.gate_proj.weight", F,
-               C);
-    add_tensor(b, "mlp.up.weight",
-               b->fused ? "mlp.gate_up_proj.weight" : "mlp.up_proj.weight", F,
-               C);
+    snprintf(gate, sizeof(gate), "%s.%s_proj.weight", block,
+             b->fused ? "gate_up" : "gate");
+    snprintf(up, sizeof(up), "%s.%s_proj.weight", block,
+             b->fused ? "gate_up" : "up");
+    snprintf(down, sizeof(down), "%s.down_proj.weight", block);
+    add_tensor(b, "mlp.gate.weight", gate, F, C);
+    add_tensor(b, "mlp.up.weight", up, F, C);
     if (b->fused)
         join(b, 2);
-    add_tensor(b, "mlp.down.weight", "mlp.down_proj.weight", C, F);
+    add_tensor(b, "mlp.down.weight", down, C, F);
     if (!m->mlp_bias)
         return;
     add_vector(b, "mlp.gate.bias", "mlp.gate_proj.bias", F);
@@ -345,7 +376,9 @@ static void add_llama_layer(struct builder *b,
         add_llama_attention(b, m);
     add_norms(b, m);
     if (m->experts && !dense) {
-        if (m->mlp_bias)
+        if (is_llama4(m))
+            add_input_experts(b, m);
+        else if (m->mlp_bias)
             add_biased_experts(b, m);
         else
             add_experts(b, m);

@@ -10,8 +10,9 @@
 
 /* A tensor of Plait's, and which part of which tensor of Hugging Face's it is.
  * Both apply rotary positions to the same halves of a head, so no row of q or k
- * moves, but with latent attention: there Plait has the rotary columns of a
- * head first, and DeepSeek has them last, each pair side by side. */
+ * moves, but with latent attention, where Plait has the rotary columns of a
+ * head first and DeepSeek has them last, each pair side by side, as Llama 4 has
+ * those of its whole heads. */
 struct plait_hf_tensor {
     char name[96];       /* Plait's name, in the whole model */
     uint64_t rows, cols; /* Plait's shape; a vector is one row */
@@ -26,7 +27,7 @@ struct plait_hf_tensor {
     int slabs, slab; /* how many, which one; 0: it is none of these */
     int stride;      /* rows from one row of this part to its next: 1, or 2
                       * where gate and up alternate */
-    /* Of latent attention, whose rows are those of heads: */
+    /* Of latent attention and Llama 4's, whose rows are those of heads: */
     int heads;       /* 0: it is none of these */
     uint64_t apart;  /* rows from one head of the stored tensor to the next */
     uint64_t rotary; /* rows of a head here that are its first ones, and there

@@ -35,13 +35,14 @@ void plait_hf_notes_read(const char *dir,
 
     *notes = (struct plait_hf_notes){.untied = false};
     snprintf(path, sizeof(path), "%s/config.json", dir);
-    root = json_load_file(path, 0, NULL);
+    root = plait_hf_text_part(json_load_file(path, 0, NULL));
     if (root && plait_hf_config_read(dir, &told, &why) == 0) {
         note_rates(root, trained ? trained : &told, notes);
         if (told.tie_embeddings && plait_hf_model_read(dir, &read, &why) == 0)
             notes->untied = !read.tie_embeddings;
     }
     json_decref(root);
+    notes->images = plait_hf_config_images(dir);
     notes->left_out = plait_hf_config_predicts(dir);
     if (notes->left_out)
         weights =
@@ -65,6 +66,11 @@ void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
                 "%sconfig.json has layers of multi-token prediction (%s), "
                 "which are left out (model.mtp_layers 0)\n",
                 mark, notes->left_out);
+    if (notes->images)
+        fprintf(out,
+                "%sconfig.json has a model of images beside the text model: "
+                "it is left out\n",
+                mark);
     if (notes->dropout[0])
         fprintf(out,
                 "%sconfig.json has dropout (%s), but the model trains with "

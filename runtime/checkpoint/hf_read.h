@@ -74,6 +74,16 @@ int plait_hf_glm_attention(const struct plait_hf_read *r);
 int plait_hf_glm_write(json_t *root, const struct plait_model_config *model,
                        const struct plait_hf_type *type);
 
+/* Of a llama4_text: experts, of which layers and how wide mlps are in the
+ * others; attention, when the rotated layers are known; and its keys (not 0:
+ * out of memory). */
+int plait_hf_llama4_experts(const struct plait_hf_read *r);
+int plait_hf_llama4_attention(const struct plait_hf_read *r);
+int plait_hf_llama4_write(json_t *root, const struct plait_model_config *model);
+/* The text model of a llama4, in place of the whole, which is given up; any
+ * other config.json as it is. NULL: out of memory. */
+json_t *plait_hf_text_part(json_t *root);
+
 /* The latent attention of a deepseek_v2 or v3, and its keys (not 0: out of
  * memory);
  * whether such a model can have the factor of scores that this one has, which

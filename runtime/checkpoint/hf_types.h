@@ -60,6 +60,9 @@ struct plait_hf_type {
                        * each head is rotated where no key says how much */
     bool softmax;     /* these experts by softmax instead, whose scores are
                        * weights as they are, as in DeepSeek-V2 */
+    bool llama4;      /* experts whose inputs are weighted, in some layers;
+                       * interleaved pairs of rotary columns; norms after the
+                       * rotation; chunks; tempered queries */
     bool latent;      /* latent attention, whose biases are of other matrices,
                        * and experts as above with other defaults */
 };

@@ -24,6 +24,7 @@ struct plait_hf_weights {
     bool predicts; /* config.json has layers behind the last one, which predict
                     * further tokens */
     bool left_out; /* and so have the files */
+    bool images;   /* beside the text model is one of images */
 };
 
 /* -- a head that should be the embedding ---------------------------------- */
@@ -205,10 +206,14 @@ int plait_hf_weights_find_module(const char *dir, int *layers,
     return rc;
 }
 
-/* Tensors that may be ignored: what older versions of transformers have saved
- * besides weights, and the head of a model that ties it to the embedding. */
+/* Tensors that may be ignored: those of a model of images; what older versions
+ * of transformers have saved besides weights, and the head of a model that ties
+ * it to the embedding. */
 static bool is_spare(const struct plait_hf_weights *w, const char *name)
 {
+    if (w->images && (!strncmp(name, "vision_model.", 13) ||
+                      !strncmp(name, "multi_modal_projector.", 22)))
+        return true;
     if (!strcmp(name, "lm_head.weight"))
         return w->model.tie_embeddings;
     return ends_with(name, ".rotary_emb.inv_freq") ||
@@ -265,6 +270,7 @@ struct plait_hf_weights *plait_hf_weights_open(const char *dir, bool module,
     w->stored = w->n < 0 ? NULL : calloc(w->n + 1, sizeof(*w->stored));
     if (!w->stored)
         goto memory;
+    w->images = plait_hf_config_images(dir);
     if (match_tensors(w, err) < 0)
         goto error;
     return w;

@@ -23,6 +23,7 @@ struct plait_hf_notes {
                         * others */
     double rate, attention_rate; /* those that it trains with */
     bool untied;                 /* config.json ties a head that differs */
+    bool images;                 /* a model of images is left out */
     const char *left_out; /* the key of layers of multi-token prediction, if
                            * they are there */
 };

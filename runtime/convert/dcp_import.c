@@ -326,13 +326,15 @@ static int open_source(struct source *s, const char *config,
                             "from checkpoints of torch.distributed; convert "
                             "the folder that transformers writes",
                             s->dir);
-    if (s->model.mla_kv)
+    if (s->model.mla_kv || s->model.experts_scores == PLAIT_SCORES_INPUT)
         return plait_errorf(err,
-                            "%s: latent attention (deepseek_v2, deepseek_v3, "
-                            "kimi_k2) is not read from checkpoints of "
+                            "%s: %s is not read from checkpoints of "
                             "torch.distributed; convert the folder that "
                             "transformers writes",
-                            s->dir);
+                            s->dir,
+                            s->model.mla_kv ? "latent attention (deepseek_v2, "
+                                              "deepseek_v3, kimi_k2)"
+                                            : "a llama4_text");
     s->dcp = plait_dcp_open(s->dir, err);
     if (!s->dcp ||
         plait_dcp_names_find(s->dcp, s->model.family == PLAIT_GPT2, &s->names,

@@ -54,6 +54,7 @@ trip deepseek_v3 2 BF16 bf16
 trip deepseek_v2 2 BF16 bf16
 trip deepseek_v3-mtp 1 F32 fp32
 trip glm4_moe-mtp 2 BF16 bf16
+trip llama4_text 2 BF16 bf16
 trip kimi_k2 2 F32 fp32
 trip granite 1 F32 fp32
 trip gemma 1 BF16 bf16
@@ -370,7 +371,7 @@ refused 1 'neither a model of Hugging Face.*nor a checkpoint' \
 refused 1 'the directory is not empty' --from "$good" --to "$dir/llama-2-F16"
 refused 1 'must end in the name of a new directory' --from "$good" --to "$dir/.."
 refused 1 'Not a directory' --from "$good" --to "$good/config.json"
-refused_config 'model_type is "llama4_text".*supports' llama model_type '"llama4_text"'
+refused_config 'model_type is "mamba".*supports' llama model_type '"mamba"'
 refused_config 'hidden_act is "gelu".*supports only "silu"' llama hidden_act '"gelu"'
 refused_config 'activation_function is "relu"' gpt2 activation_function '"relu"'
 refused_config 'scale_attn_by_inverse_layer_idx is true' gpt2 \

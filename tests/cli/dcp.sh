@@ -79,6 +79,12 @@ cp "$dir/deepseek/config.json" "$dir/latent"
 refused 'latent attention .deepseek_v2, deepseek_v3, kimi_k2. is not read from checkpoints' \
     --from "$dir/latent" --to "$dir/made"
 
+rm -rf "$dir/four"
+python3 "$lib/hf.py" make "$dir/four" llama4_text || exit 1
+cp "$dir/four/config.json" "$dir/latent"
+refused 'a llama4_text is not read from checkpoints' \
+    --from "$dir/latent" --to "$dir/made"
+
 # damaged REGEX CASE: a checkpoint damaged in this way is refused
 damaged() {
     rm -rf "$dir/bad"

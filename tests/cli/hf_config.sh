@@ -48,7 +48,8 @@ refuses() {
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 phi3-long \
     smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
-    glm4_moe-mtp glm4_moe-two deepseek_v2 deepseek_v3 deepseek_v3-5 kimi_k2; do
+    glm4_moe-mtp glm4_moe-two deepseek_v2 deepseek_v3 deepseek_v3-5 kimi_k2 \
+    llama4_text llama4_text-first; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -560,11 +561,56 @@ ok "... which a list of what no type has would name" lacks \
     "experts_weights scores, model.experts_groups 0, model.experts_scale 1, "
 ok "a llama has no latents" refuses llama '{"kv_lora_rank": 8}' \
     "kv_lora_rank is 8; plait-train does not know this key of a llama model"
-for type in llama4_text:"chunked attention"; do
-    ok "${type%%:*}: ${type#*:}" refuses llama \
-        "{\"model_type\": \"${type%%:*}\"}" "${type#*:}"
-    ok "... planned, not trained" grep -q ": planned, not trained" "$dir/out"
-done
+
+# -- Llama 4 -----------------------------------------------------------------
+four=llama4_text
+ok "llama4_text" gives $four '{}' "experts: 4" "experts_top_k: 1" \
+    "experts_scores: input" "shared_experts: 1" "experts_every: 2" \
+    "dense_layers: 0" "ffn: 42" "dense_ffn: 60" "qk_l2_norm: true" \
+    "no_rope_every: 4" "attention_chunk: 16" "attention_temperature: 0.1" \
+    "attention_temperature_floor: 8"
+ok "... keys that are missing" gives $four '{"use_qk_norm": "gone",
+    "attention_chunk_size": "gone", "floor_scale": "gone", "attn_scale": "gone",
+    "attn_temperature_tuning": "gone", "no_rope_layer_interval": "gone",
+    "no_rope_layers": []}' "qk_l2_norm: true" "attention_chunk: 8192" \
+    "attention_temperature: 0.1" "attention_temperature_floor: 8192" \
+    "no_rope_every: 4"
+ok "... other values" gives $four '{"use_qk_norm": false, "attn_scale": 0.3,
+    "attention_chunk_size": null, "no_rope_layers": [1, 0, 1, 0]}' \
+    "qk_l2_norm: false" "attention_chunk: 0" "attention_temperature: 0.3" \
+    "no_rope_every: 2"
+ok "... no tempered queries" gives $four '{"attn_temperature_tuning": false}' \
+    "attention_temperature: 0"
+ok "... or no layer that has them" gives $four \
+    '{"no_rope_layers": [1, 1, 1, 1]}' "attention_temperature: 0"
+ok "... by a list" gives $four '{"moe_layers": [1, 3],
+    "interleave_moe_layer_step": 1}' "experts_every: 2" "dense_layers: 0"
+ok "... all behind the first" gives $four-first '{}' "experts_every: 0" \
+    "dense_layers: 1" "dense_ffn: 60"
+ok "... no others" refuses $four '{"moe_layers": [0, 3]}' \
+    "moe_layers is [0, 3]; plait-train has experts in"
+ok "... the names of the layers" gives $four '{"layer_types":
+    ["chunked_attention", "chunked_attention", "chunked_attention",
+    "full_attention"]}' "attention_chunk: 16"
+ok "... that have no chunks" gives $four '{"layer_types": ["full_attention",
+    "full_attention", "full_attention", "full_attention"]}' "attention_chunk: 0"
+ok "... no other names" refuses $four '{"layer_types": ["full_attention",
+    "chunked_attention", "chunked_attention", "full_attention"]}' \
+    "plait-train has chunked_attention in"
+ok "... no biases" refuses $four '{"attention_bias": true}' \
+    "attention_bias is true"
+ok "... an extension that begins and ends at once" gives $four \
+    '{"rope_scaling": {"rope_type": "llama3", "factor": 16.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192}}' "rope_factor: 16" \
+    "rope_high_freq_factor: 1"
+read_as $four '{}' && sed -i 's/shared_experts: 1/shared_experts: 0/' \
+    "$dir"/x.plait/step-*/plait.yaml
+! "$convert" --from "$dir/x.plait" --to "$dir/x.none" >"$dir/out" 2>&1
+ok "... nor is one without a shared expert written" grep -q \
+    "experts_scores input: of Hugging Face's model types only" "$dir/out"
+ok "a llama has none of this" refuses llama '{"attention_chunk_size": 8}' \
+    "plait-train does not know this key of a llama model"
 ok "beside images" refuses llama '{"model_type": "gemma3", "text_config":
     {"model_type": "gemma3_text"}}' "a text model beside one of images: planned"
 ok "no known type" refuses llama '{"model_type": "mamba"}' \

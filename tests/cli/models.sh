@@ -215,9 +215,18 @@ null 's/"vocab/"attn_logit_softcapping": null, &/' \
     --set model.attention_softcap=0
 null 's/"sliding_window": 4096/"sliding_window": null/' \
     --set model.sliding_window=8192
-sed 's/layer_step": 1/layer_step": 2/' llama4.json >every2.json
-refused 'every2.json: interleave_moe_layer_step is 2: experts in some layers between others cannot be planned' \
-    --model every2.json --gpus 8
+# Llama 4 Maverick.
+sed 's/layer_step": 1/layer_step": 2/; s/experts": 16/experts": 128/' \
+    llama4.json >maverick.json
+billions maverick.json 400.7 17.2
+list=$(seq -s ', ' 1 2 47)
+sed "s/\"interleave_moe_layer_step\": 2/\"moe_layers\": [$list]/" \
+    maverick.json >listed.json
+billions listed.json 400.7 17.2
+sed 's/"interleave_moe_layer_step": 2/"moe_layers": [1, 2, 5]/' \
+    maverick.json >some.json
+refused 'some.json: moe_layers is [1 2 5]: only experts in the last of every so many layers, or in all behind the first ones, can be planned' \
+    --model some.json --gpus 8
 sed 's/"vocab_size"/"mlp_only_layers": [3], "vocab_size"/' qwen.json >some.json
 refused 'some.json: mlp_only_layers is [3]: layers without experts between others cannot be planned' \
     --model some.json --gpus 8

@@ -80,8 +80,12 @@ def leave_trained(c):
         c.pop("model.mtp_loss", None)
     else:
         for key in ("optim.qk_clip", "model.residual_multiplier", "model.mup",
-                    "model.mup_layers", "model.mup_head_dim"):
+                    "model.mup_layers", "model.mup_head_dim",
+                    "model.qk_l2_norm", "model.attention_chunk",
+                    "model.attention_temperature"):
             c.pop(key, None)
+        if c.pop("model.experts_every", None):
+            c.pop("model.dense_ffn", None)
     if "model.experts" in c or "model.residual_multiplier" in c or \
             "model.mup_layers" in c:
         c.pop("model.norm_place", None)

@@ -136,6 +136,15 @@ KINDS["deepseek_v2"] = {
         "type": "yarn", "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
         "mscale": 0.707, "mscale_all_dim": 0.707,
         "original_max_position_embeddings": 16}}
+KINDS["llama4_text"] = {
+    **LLAMA, "model_type": "llama4_text", "num_hidden_layers": 4,
+    "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 1,
+    "intermediate_size_mlp": 60, "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 16, "no_rope_layer_interval": 4,
+    "use_qk_norm": True, "attn_temperature_tuning": True, "floor_scale": 8,
+    "attn_scale": 0.1}
+KINDS["llama4_text-first"] = {**KINDS["llama4_text"], "moe_layers": [1, 2, 3],
+                              "num_experts_per_tok": 2}
 KINDS["phi3-88"] = {**KINDS["phi3"], "head_dim": 88}
 KINDS["qwen3_moe-first"] = {**KINDS["qwen3_moe"], "mlp_only_layers": [0]}
 
@@ -183,8 +192,23 @@ def glm_shapes(mlp, c):
         yield from gated(f"{mlp}experts.{e}.", width, inner)
 
 
+def llama4_shapes(mlp, c, i):
+    width, inner = c["hidden_size"], c["intermediate_size"]
+    if i not in c.get("moe_layers", range(1, i + 1, 2)):
+        yield from gated(mlp, width, c["intermediate_size_mlp"])
+        return
+    n = c["num_local_experts"]
+    yield mlp + "router.weight", [n, width]
+    yield mlp + "experts.gate_up_proj", [n, width, 2 * inner]
+    yield mlp + "experts.down_proj", [n, inner, width]
+    yield from gated(mlp + "shared_expert.", width, inner)
+
+
 def mlp_shapes(layer, c, i):
     width, inner = c["hidden_size"], c["intermediate_size"]
+    if c["model_type"] == "llama4_text":
+        yield from llama4_shapes(layer + "feed_forward.", c, i)
+        return
     if i >= c.get("first_k_dense_replace", i + 1):
         yield from glm_shapes(layer + "mlp.", c)
         return
@@ -276,7 +300,7 @@ def llama_shapes(c):
         if c["model_type"] == "gpt_oss":
             yield layer + "self_attn.sinks", [c["num_attention_heads"]]
         if c["model_type"].startswith(("gemma3", "qwen3")) or \
-                c.get("use_qk_norm"):
+                (c.get("use_qk_norm") and c["model_type"] != "llama4_text"):
             yield layer + "self_attn.q_norm.weight", [head]
             yield layer + "self_attn.k_norm.weight", [head]
         if olmo:

@@ -33,6 +33,9 @@ DEEPSEEK = {
     "moe_intermediate_size": 36, "n_routed_experts": 8, "n_group": 4,
     "topk_group": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
     "num_mtp_layers": 0, "max_position_embeddings": 128}
+LLAMA4 = {
+    **SIZES, "head_dim": 16, "intermediate_size": 36, "num_local_experts": 4,
+    "intermediate_size_mlp": 72, "max_position_embeddings": 128}
 FAMILIES = {
     "gpt2": ("GPT2", GPT2),
     "gpt2-wide": ("GPT2", {**GPT2, "n_inner": 60, "layer_norm_epsilon": 1e-4,
@@ -164,6 +167,14 @@ FAMILIES = {
         **SIZES, **GLM, "n_routed_experts": 8, "num_experts_per_tok": 3,
         "n_shared_experts": 2, "first_k_dense_replace": 2, "n_group": 2,
         "topk_group": 1}),
+    "llama4": ("Llama4Text", {
+        **LLAMA4, "interleave_moe_layer_step": 2, "attention_chunk_size": 7,
+        "floor_scale": 5, "attn_scale": 0.3, "rope_parameters": LLAMA3}),
+    "llama4-plain": ("Llama4Text", {
+        **LLAMA4, "moe_layers": [1, 2, 3], "attention_chunk_size": None,
+        "use_qk_norm": False, "attn_temperature_tuning": False,
+        "num_experts_per_tok": 2, "tie_word_embeddings": True,
+        "no_rope_layer_interval": 2}),
     "deepseek-v2": ("DeepseekV2", {
         **DEEPSEEK, "q_lora_rank": 28, "topk_method": "group_limited_greedy",
         "routed_scaling_factor": 4.0, "n_shared_experts": 2,
@@ -284,7 +295,7 @@ def layouts_of(model):
 
 def experts_layouts(name):
     return {"ep 2": (2, ["parallel.dp=2", "parallel.ep=2"])} \
-        if name.startswith(("glm", "deepseek")) else {}
+        if name.startswith(("glm", "deepseek", "llama4")) else {}
 
 
 def check(work, name, model, source, tokens, greedy):
@@ -317,7 +328,7 @@ def check(work, name, model, source, tokens, greedy):
     again = transformers_says(back.eval(), tokens, greedy)
     ok(again[0] == want[0] and again[2] == want[2],
        f"{name}: transformers computes the same with what came back")
-    if name.startswith("deepseek"):
+    if name.startswith(("deepseek", "llama4")):
         shutil.rmtree(f"{work}/back")
         os.remove(f"{work}/plait/config.json")
         convert(f"{work}/plait", f"{work}/back")
@@ -442,9 +453,33 @@ def check_family(work, name):
     model = make_model(f"{work}/{name}", name)
     tokens = [random.randrange(131) for _ in range(37)]
     check(work, name, model, f"{work}/{name}", tokens,
-          64 if name.startswith(("glm", "deepseek")) else 12)
+          64 if name.startswith(("glm", "deepseek", "llama4")) else 12)
     if not name.startswith("gpt2"):  # whose positions are as many as seq_len
         check_steps(work, name, model, f"{work}/{name}")
+
+
+def check_images(work):
+    """The text model of a folder that has one of images, too."""
+    config = transformers.Llama4Config(
+        text_config=dict(LLAMA4), vision_config=dict(
+            hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+            num_attention_heads=2, image_size=28, patch_size=14,
+            vision_output_dim=16, projector_input_dim=16,
+            projector_output_dim=16))
+    model = transformers.Llama4ForConditionalGeneration(config)
+    model.save_pretrained(f"{work}/images", max_shard_size="40KB")
+    done = subprocess.run([f"{BUILD}/plait-convert", "--from", f"{work}/images",
+                           "--to", f"{work}/plait"], check=True, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    ok("a model of images beside the text model: it is left out" in done.stdout,
+       "llama4-images: what is left out is said")
+    convert(f"{work}/plait", f"{work}/back")
+    back = transformers.AutoModelForCausalLM.from_pretrained(
+        f"{work}/back", dtype=torch.float32)
+    ok(same_state(model.language_model, back),
+       "llama4-images: all bits of the text model come back")
+    shutil.rmtree(f"{work}/plait")
+    shutil.rmtree(f"{work}/back")
 
 
 def find_smollm2():
@@ -528,6 +563,8 @@ def main():
     for name in FAMILIES:
         if not names or name in names:
             check_family(work, name)
+    if not names or "llama4-images" in names:
+        check_images(work)
     smollm2 = find_smollm2()
     if smollm2 and (not names or "smollm2" in names):
         check_smollm2(work, smollm2)

@@ -10,6 +10,7 @@
 #include "topology/job/foreign_pairs.h"
 #include "topology/job/foreign_run.h"
 #include "topology/job/foreign_types.h"
+#include "topology/job/model_size.h"
 
 enum { LENGTH_MOST = 8192 };
 
@@ -36,7 +37,8 @@ static const struct rename hugging_face[] = {
     {"n_positions", "model.seq_len"},
     {"tie_word_embeddings", "model.tie_embeddings"},
     {"sliding_window", "model.sliding_window"},
-    {"attention_chunk_size", "model.sliding_window"},
+    {"attention_chunk_size", "model.attention_chunk"},
+    {"no_rope_layer_interval", "model.no_rope_every"},
     {"attn_logit_softcapping", "model.attention_softcap"},
     {"final_logit_softcapping", "model.logit_softcap"},
     {"first_k_dense_replace", "model.dense_layers"},
@@ -222,13 +224,56 @@ static void set_further(const struct plait_pairs *p, struct settings *s)
         set(s, "model.mtp_layers", "1");
 }
 
+/* Number n of a list; -1: it has fewer. */
+static int number_of_list(const char *list, int n)
+{
+    for (; list && n > 0; n--) {
+        list = strchr(list, ' ');
+        list += list != NULL;
+    }
+    return list && *list ? atoi(list) : -1;
+}
+
+/* Llama 4's layers with experts: by their list the last of every so many, or
+ * all behind the first ones; false: others. And what its mlps are, and its
+ * attention. */
+static bool set_llama4(const struct plait_pairs *p, struct settings *s)
+{
+    const char *list = plait_pairs_value(p, "moe_layers");
+    const char *rotated = plait_pairs_value(p, "no_rope_layers");
+    int every = plait_pairs_number(p, "interleave_moe_layer_step", 1), n = 0;
+    int first = number_of_list(list, 0), second = number_of_list(list, 1);
+    bool behind = list && (second < 0 || second == first + 1);
+
+    if (list)
+        every = behind ? 1 : first + 1;
+    if (behind)
+        set_number(s, "model.dense_layers", first);
+    for (; number_of_list(list, n) >= 0; n++)
+        if (number_of_list(list, n) !=
+            (behind ? first + n : (n + 1) * every - 1))
+            return false;
+    set_number(s, "model.experts_every", every);
+    if ((every > 1 || first > 0) &&
+        plait_pairs_value(p, "intermediate_size_mlp"))
+        set(s, "model.dense_ffn",
+            plait_pairs_value(p, "intermediate_size_mlp"));
+    for (n = 0; number_of_list(rotated, n) == 1; n++)
+        ;
+    if (number_of_list(rotated, n) == 0)
+        set_number(s, "model.no_rope_every", n + 1);
+    if (plait_pairs_flag(p, "use_qk_norm"))
+        set(s, "model.qk_l2_norm", "true");
+    return true;
+}
+
 /* Layers of experts that come between others in a way that model.dense_layers
  * does not say. */
 static int check_experts(const char *path, const struct plait_pairs *p,
                          struct plait_error *err)
 {
-    static const char *const steps[] = {
-        "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"};
+    static const char *const steps[] = {"decoder_sparse_step",
+                                        "moe_layer_freq"};
     const char *dense = plait_pairs_value(p, "mlp_only_layers");
 
     errno = EINVAL;
@@ -302,6 +347,14 @@ static int translate_hugging_face(const char *path, struct plait_pairs *p,
         return -1;
     plait_pairs_add(p, known->sizes);
     set(s, "model.family", known->family);
+    if (strcmp(type, "llama4_text") == 0 && !set_llama4(p, s)) {
+        errno = EINVAL;
+        return plait_errorf(err,
+                            "%s: moe_layers is [%s]: only experts in the last "
+                            "of every so many layers, or in all behind the "
+                            "first ones, can be planned",
+                            path, plait_pairs_value(p, "moe_layers"));
+    }
     rename_pairs(p, hugging_face, COUNT(hugging_face), s);
     set_latent(p, hugging_face_latent, s);
     set_further(p, s);
@@ -417,7 +470,8 @@ translate(const char *path, struct plait_pairs *p, const char *const *more,
     config = plait_job_config_parse(path, "", 0, s->at, s->n, err);
     if (config)
         plait_foreign_run_set(p, config);
-    if (config && !config->model.dense_layers) /* then there is no such width */
+    if (config && !plait_model_dense_layers(
+                      &config->model)) /* then there is no such width */
         config->model.dense_ffn = 0;
     if (config &&
         (plait_fits_trainer(config, &refusal) < 0 ||

@@ -24,10 +24,9 @@ static const struct plait_foreign_type types[] = {
     {.name = "qwen3_moe", .family = "llama", .more = {QK_NORM}},
     {.name = "llama4_text",
      .family = "llama",
-     .more = {"model.shared_experts=1"},
-     .every = 4,
-     .missing = "experts' inputs weighted by a sigmoid, chunked attention in "
-                "some layers"},
+     .more = {"model.shared_experts=1", "model.experts_scores=input"},
+     .sizes = "num_key_value_heads=8 head_dim=128 attention_chunk_size=8192 "
+              "no_rope_layer_interval=4 use_qk_norm=true"},
     {.name = "gpt_oss",
      .family = "llama",
      .more = {"model.attention_sinks=true", "model.mlp_bias=true",
