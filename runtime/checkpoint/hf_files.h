@@ -37,7 +37,8 @@ void plait_hf_files_close(struct plait_hf_files *files);
 const struct plait_hf_stored *
 plait_hf_files_find(const struct plait_hf_files *files, const char *name);
 
-/* The same, and without its first word, which files of the bare model lack. */
+/* The same; without its first word, which files of the bare model lack; or of a
+ * text model beside one of images. */
 const struct plait_hf_stored *
 plait_hf_files_find_any(const struct plait_hf_files *files, const char *name);
 

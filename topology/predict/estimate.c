@@ -35,12 +35,20 @@ int plait_shape_layers(const struct plait_shape *s, int rank)
     return sum;
 }
 
-int plait_shape_chunk_dense(const struct plait_shape *s, int rank, int chunk)
+int plait_shape_chunk_first(const struct plait_shape *s, int rank, int chunk)
 {
-    int first = 0, count = plait_shape_chunk(s, rank, chunk), dense = 0;
+    int first = 0;
 
     for (int i = 0; i < chunk * s->pp + rank; i++)
         first += plait_stage_split_at(&s->split, i);
+    return first;
+}
+
+int plait_shape_chunk_dense(const struct plait_shape *s, int rank, int chunk)
+{
+    int first = plait_shape_chunk_first(s, rank, chunk);
+    int count = plait_shape_chunk(s, rank, chunk), dense = 0;
+
     for (int i = first; i < first + count; i++)
         dense += plait_model_dense(s->m, i);
     return dense;

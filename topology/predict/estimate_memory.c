@@ -216,11 +216,10 @@ static double ends_and(const struct shards *w, int layers, int dense)
  * estimate_zero.c. Weights: of the layer at work and the next one; of the ends,
  * one of each. */
 static double zero_bytes(const struct plait_shape *s, const struct shards *w,
-                         int rank, int layers)
+                         int rank)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     struct plait_zero_count count;
-    int dense = plait_shape_dense(s, rank);
     double sum = 0;
 
     if (p->zero < 2)
@@ -230,8 +229,8 @@ static double zero_bytes(const struct plait_shape *s, const struct shards *w,
     if (p->grad_reduce == PLAIT_GRAD_BF16)
         sum += 2 * regions(w, count.sums);
     if (p->zero >= 3)
-        sum += s->element *
-               ends_and(w, (int)fmin(layers - dense, 2), (int)fmin(dense, 2));
+        sum += s->element * ends_and(w, plait_shape_gathered(s, rank, false),
+                                     plait_shape_gathered(s, rank, true));
     return sum;
 }
 
@@ -312,7 +311,7 @@ static double buffer_bytes(const struct plait_shape *s,
     int layers = plait_shape_layers(s, rank);
     double sum = message_bytes(s, z, rank, slots) + tied_bytes(s, w, rank) +
                  sum_bytes(s, w, layers, plait_shape_dense(s, rank)) +
-                 zero_bytes(s, w, rank, layers) + score_scratch(s);
+                 zero_bytes(s, w, rank) + score_scratch(s);
 
     return sum + (plait_shape_on_cpu(s) ? 0 : CONTEXT);
 }

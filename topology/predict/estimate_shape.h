@@ -95,6 +95,9 @@ int plait_shape_chunk(const struct plait_shape *shape, int rank, int chunk);
 int plait_shape_largest(const struct plait_shape *shape, int rank);
 /* How many of them have no experts in a model that has them. */
 int plait_shape_dense(const struct plait_shape *shape, int rank);
+/* The number of the first layer of a chunk in the model. */
+int plait_shape_chunk_first(const struct plait_shape *shape, int rank,
+                            int chunk);
 int plait_shape_chunk_dense(const struct plait_shape *shape, int rank,
                             int chunk);
 
@@ -131,6 +134,9 @@ struct plait_zero_count {
 };
 void plait_shape_zero(const struct plait_shape *shape, int rank,
                       struct plait_zero_count *count);
+/* Layers without experts (dense) or the others whose weights ZeRO 3 has at
+ * once: of the layer at work and the next one. */
+int plait_shape_gathered(const struct plait_shape *shape, int rank, bool dense);
 
 /* Bytes that the optimizer of a pipeline rank holds beside
  * plait_optim_state_bytes() of each weight, where its state is not the same for

@@ -8,12 +8,11 @@
  * backward as runtime/model/run.c does and counting as zero.c does. A block's
  * gradient exists from its first use until its sum is complete, and two sums
  * are in progress at once. So only blocks that are used shortly after each
- * other are held together, also across the ends of the passes: three layers of
- * a chunk, three passes of one chunk in a row and two turns of all chunks have
- * the same maximum as the whole step. */
+ * other are held together, also across the ends of the passes: three passes of
+ * one chunk in a row and two turns of all chunks have the same maximum as the
+ * whole step. */
 
 #define UNDER_WAY 2
-#define LAYERS 3
 #define PASSES 3
 #define TURNS 2
 
@@ -80,10 +79,9 @@ static void forward(struct walk *w)
         hold_once(w, PLAIT_KIND_EXPERT, &w->experts);
 }
 
-/* Layers of a stage: with experts, if the model has them, and before these
- * those without. */
+/* Those of a chunk, the first one of which is the model's so manieth. */
 struct layers {
-    int dense, other;
+    int first, n;
 };
 
 static void hold_layer(struct walk *w, bool dense)
@@ -107,10 +105,12 @@ static void backward(struct walk *w, struct layers n, bool first, bool last)
         sum_once(w, PLAIT_KIND_EXPERT, &w->experts);
         sum_once(w, PLAIT_KIND_MTP, &w->mtp);
     }
-    for (int i = 0; i < n.other + n.dense; i++) {
+    for (int i = n.first + n.n - 1; i >= n.first; i--) {
+        bool dense = plait_model_dense(w->s->m, i);
+
         if (!w->layers)
-            hold_layer(w, i >= n.other);
-        sum_layer(w, i >= n.other);
+            hold_layer(w, dense);
+        sum_layer(w, dense);
     }
     w->layers = false;
     if (!first)
@@ -123,8 +123,8 @@ static void backward(struct walk *w, struct layers n, bool first, bool last)
  * that the other half will add to. */
 static void backward_input(struct walk *w, struct layers n, bool first)
 {
-    for (int i = 0; i < n.other + n.dense && !w->layers; i++)
-        hold_layer(w, i >= n.other);
+    for (int i = n.first + n.n - 1; i >= n.first && !w->layers; i--)
+        hold_layer(w, plait_model_dense(w->s->m, i));
     w->layers = true;
     if (first)
         hold_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
@@ -140,8 +140,8 @@ static void halves(struct walk *w, int rank)
 {
     const struct plait_shape *s = w->s;
     bool first = rank == 0, last = rank == s->pp - 1;
-    int dense = plait_shape_dense(s, rank);
-    struct layers layers = {dense, plait_shape_layers(s, rank) - dense};
+    struct layers layers = {plait_shape_chunk_first(s, rank, 0),
+                            plait_shape_layers(s, rank)};
     int passes = least(rank + PASSES, s->microbatches);
 
     for (int i = 0; i < passes + rank; i++) {
@@ -160,9 +160,8 @@ static void chunk(struct walk *w, int rank, int i)
     const struct plait_shape *s = w->s;
     bool first = rank == 0 && i == 0, last = rank == s->pp - 1 && i == s->v - 1;
     bool gpipe = s->c->parallel.schedule == PLAIT_SCHEDULE_GPIPE;
-    int dense = plait_shape_chunk_dense(s, rank, i);
-    int other = plait_shape_chunk(s, rank, i) - dense;
-    struct layers layers = {least(dense, LAYERS), least(other, LAYERS)};
+    struct layers layers = {plait_shape_chunk_first(s, rank, i),
+                            plait_shape_chunk(s, rank, i)};
     int passes = s->v > 1 ? s->pp : PASSES;
 
     passes = least(least(PASSES, passes), s->microbatches);
@@ -189,4 +188,23 @@ void plait_shape_zero(const struct plait_shape *s, int rank,
     for (int turn = 0; turn < (s->v > 1 ? TURNS : 1); turn++)
         for (int i = s->v - 1; i >= 0; i--)
             chunk(&w, rank, i);
+}
+
+/* Between the ends, the last layer is followed by the first. */
+int plait_shape_gathered(const struct plait_shape *s, int rank, bool dense)
+{
+    int first = plait_shape_chunk_first(s, rank, 0), most = 0;
+    int n = plait_shape_layers(s, rank), all = plait_shape_dense(s, rank);
+    bool ring = rank > 0 && rank < s->pp - 1;
+
+    if (s->v > 1)
+        return least(dense ? all : n - all, 2);
+    for (int i = 0; i < n; i++) {
+        int next = i + 1 < n ? i + 1 : ring ? 0 : i;
+        int both =
+            (plait_model_dense(s->m, first + i) == dense) +
+            (next != i && plait_model_dense(s->m, first + next) == dense);
+        most = both > most ? both : most;
+    }
+    return most;
 }
