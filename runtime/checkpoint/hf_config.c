@@ -528,13 +528,16 @@ int plait_hf_config_read(const char *dir, struct plait_model_config *model,
     read = job->model;
     read.kv_heads = read.ffn = 0;
     snprintf(r.path, sizeof(r.path), "%s/config.json", dir);
-    root = load_config(r.path, err);
-    if (root && !(r.root = root = plait_hf_text_part(root)))
+    r.root = root = load_config(r.path, err);
+    if (!root || plait_hf_check_text_part(&r) < 0)
+        goto out;
+    if (!(r.root = root = plait_hf_text_part(root)))
         plait_errorf(err, "%s: out of memory", r.path);
-    if (root && read_model(&r) == 0)
+    else if (read_model(&r) == 0)
         rc = check_fits(&r, job);
     if (rc == 0)
         *model = read;
+out:
     json_decref(root);
     plait_job_config_destroy(job);
     return rc;

@@ -64,8 +64,7 @@ int plait_hf_config_possible(const struct plait_model_config *m,
     return plait_hf_choose_refuse(m, err);
 }
 
-/* Of experts, whose width is not that of other types' mlp, and of the first
- * layers, which have such an mlp. */
+/* Of experts, and of the first layers, whose mlp is as wide as other types'. */
 static int set_own_width(json_t *root, const struct plait_model_config *m)
 {
     json_t *dense = json_array();

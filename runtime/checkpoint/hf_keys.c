@@ -34,8 +34,9 @@ enum types {
     OSS = 256,
     LATENT = 512,
     LLAMA4 = 1024,
+    IMAGES = 2048, /* a llama4, beside its text_config */
     SIGMOID = GLM | LATENT,
-    BOTH = GPT2 | LLAMA
+    BOTH = GPT2 | LLAMA | IMAGES
 };
 
 static const struct key {
@@ -193,6 +194,12 @@ static const struct key {
     {"suppress_tokens", GENERATE, BOTH},
     {"begin_suppress_tokens", GENERATE, BOTH},
     {"task_specific_params", GENERATE, BOTH},
+    /* a text model beside one of images, which is left out */
+    {"text_config", READ, IMAGES},
+    {"vision_config", TASK, IMAGES},
+    {"boi_token_index", TOKENS, IMAGES},
+    {"eoi_token_index", TOKENS, IMAGES},
+    {"image_token_index", TOKENS, IMAGES},
     /* other tasks */
     {"architectures", TASK, BOTH},
     {"id2label", TASK, BOTH},
@@ -248,6 +255,8 @@ static unsigned short kind_of(const char *type)
         return LLAMA | GLM;
     if (strncmp(type, "deepseek_v", 10) == 0 || strcmp(type, "kimi_k2") == 0)
         return LLAMA | LATENT;
+    if (strcmp(type, "llama4") == 0)
+        return IMAGES;
     if (strcmp(type, "llama4_text") == 0)
         return LLAMA | LLAMA4;
     if (strcmp(type, "granite") == 0)

@@ -12,9 +12,9 @@
 /* -- sliding windows ------------------------------------------------------- */
 
 static const struct plait_hf_only no_window[] = {
+    {"layer_types", {"null"}}, /* first: Llama 4's are read */
     {"sliding_window", {"null"}},
     {"use_sliding_window", {"false"}},
-    {"layer_types", {"null"}},
     {NULL, {NULL}}};
 static const struct plait_hf_only whole_window[] = {
     {"use_sliding_window", {"true"}},
@@ -197,6 +197,9 @@ int plait_hf_layers(const struct plait_hf_read *r,
                     const struct plait_hf_type *type)
 {
     if (type->llama4)
-        return read_no_rope(r, type) < 0 ? -1 : plait_hf_llama4_attention(r);
+        return plait_hf_check_only(r, no_window + 1) < 0 ||
+                       read_no_rope(r, type) < 0
+                   ? -1
+                   : plait_hf_llama4_attention(r);
     return read_window(r, type) < 0 ? -1 : read_no_rope(r, type);
 }

@@ -11,7 +11,10 @@
 #include "runtime/checkpoint/hf_types.h"
 #include "topology/job/model_size.h"
 
-enum { CHUNK = 8192, FLOOR = 8192 }; /* where the keys are missing */
+enum {
+    CHUNK = 8192,
+    FLOOR = PLAIT_TEMPERATURE_FLOOR
+}; /* where the keys are missing */
 
 static const char chunk_key[] = "attention_chunk_size";
 
@@ -29,12 +32,11 @@ static int read_list(const struct plait_hf_read *r, const json_t *list)
     bool good = json_is_array(list) && begin >= 0 && begin <= m->layers;
 
     m->dense_layers = m->experts_every = 0;
-    if (good && second && json_integer_value(second) == begin + 1)
+    if (good && (begin + 1 >= m->layers ||
+                 (second && json_integer_value(second) == begin + 1)))
         m->dense_layers = (int)begin;
-    else if (good && 2 * begin + 1 < m->layers)
-        m->experts_every = (int)begin + 1;
     else if (good)
-        m->dense_layers = (int)begin;
+        m->experts_every = (int)begin + 1;
     for (int i = 0; i < m->layers && good; i++)
         if (!plait_model_dense(m, i))
             good = json_is_integer(json_array_get(list, n)) &&
@@ -63,7 +65,9 @@ static int read_sparse_layers(const struct plait_hf_read *r)
                plait_hf_counts(r, every) < 0) {
         return -1;
     }
-    if (r->model->experts_every == 1)
+    if (r->model->experts_every > r->model->layers)
+        r->model->dense_layers = r->model->layers;
+    if (r->model->experts_every == 1 || r->model->dense_layers)
         r->model->experts_every = 0;
     return plait_model_dense_layers(r->model) ? plait_hf_counts(r, wide) : 0;
 }
@@ -153,10 +157,16 @@ static int read_temperature(const struct plait_hf_read *r)
 
 int plait_hf_llama4_attention(const struct plait_hf_read *r)
 {
-    return plait_hf_bool(r, "use_qk_norm", true, &r->model->qk_l2_norm) < 0 ||
-                   read_chunk(r) < 0 || read_temperature(r) < 0
-               ? -1
-               : read_types(r);
+    struct plait_model_config *m = r->model;
+
+    if (plait_hf_bool(r, "use_qk_norm", true, &m->qk_l2_norm) < 0 ||
+        read_chunk(r) < 0 || read_temperature(r) < 0)
+        return -1;
+    if (m->no_rope_every == 1) { /* both are of layers with them */
+        m->qk_l2_norm = false;
+        m->attention_chunk = 0;
+    }
+    return read_types(r);
 }
 
 /* -- written --------------------------------------------------------------- */
@@ -211,15 +221,44 @@ int plait_hf_llama4_write(json_t *root, const struct plait_model_config *m)
 
 /* -- a text model beside one of images ------------------------------------- */
 
+static bool is_images(const json_t *root)
+{
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+
+    return type && strcmp(type, "llama4") == 0;
+}
+
+int plait_hf_check_text_part(const struct plait_hf_read *r)
+{
+    static const char *const both[] = {"tie_word_embeddings",
+                                       "quantization_config", "vocab_size"};
+    const json_t *text = json_object_get(r->root, "text_config");
+
+    if (!is_images(r->root))
+        return 0;
+    if (!json_is_object(text))
+        return plait_hf_refuse(r, "text_config", text,
+                               "the text model of a llama4 must be there");
+    for (int i = 0; i < 3; i++) {
+        const json_t *outer = json_object_get(r->root, both[i]);
+        const json_t *inner = json_object_get(text, both[i]);
+
+        if (outer && inner && !json_is_null(outer) && !json_is_null(inner) &&
+            !json_equal(outer, inner))
+            return plait_hf_refuse(r, both[i], outer,
+                                   "text_config has another value");
+    }
+    return plait_hf_check_keys(r, "llama4");
+}
+
 json_t *plait_hf_text_part(json_t *root)
 {
     static const char *const outer[] = {"tie_word_embeddings",
                                         "quantization_config"};
-    const char *type = json_string_value(json_object_get(root, "model_type"));
     json_t *text = json_object_get(root, "text_config");
     int bad = 0;
 
-    if (!type || strcmp(type, "llama4") != 0 || !json_is_object(text))
+    if (!is_images(root) || !json_is_object(text))
         return root;
     for (int i = 0; i < 2; i++)
         if (json_object_get(root, outer[i]) && !json_object_get(text, outer[i]))
@@ -237,14 +276,12 @@ bool plait_hf_config_images(const char *dir)
 {
     char path[4200];
     json_t *root;
-    const char *type;
     bool is;
 
     snprintf(path, sizeof(path), "%s/config.json", dir);
     root = json_load_file(path, 0, NULL);
-    type = json_string_value(json_object_get(root, "model_type"));
-    is = type && strcmp(type, "llama4") == 0 &&
-         json_is_object(json_object_get(root, "text_config"));
+    is =
+        is_images(root) && json_is_object(json_object_get(root, "text_config"));
     json_decref(root);
     return is;
 }

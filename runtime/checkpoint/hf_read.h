@@ -80,6 +80,9 @@ int plait_hf_glm_write(json_t *root, const struct plait_model_config *model,
 int plait_hf_llama4_experts(const struct plait_hf_read *r);
 int plait_hf_llama4_attention(const struct plait_hf_read *r);
 int plait_hf_llama4_write(json_t *root, const struct plait_model_config *model);
+/* Of a llama4, whether its text model is there and what is beside it is known
+ * and says the same; 0 for any other. */
+int plait_hf_check_text_part(const struct plait_hf_read *r);
 /* The text model of a llama4, in place of the whole, which is given up; any
  * other config.json as it is. NULL: out of memory. */
 json_t *plait_hf_text_part(json_t *root);

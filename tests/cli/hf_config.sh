@@ -49,7 +49,7 @@ for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 phi3-long \
     smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
     glm4_moe-mtp glm4_moe-two deepseek_v2 deepseek_v3 deepseek_v3-5 kimi_k2 \
-    llama4_text llama4_text-first; do
+    llama4_text llama4_text-first llama4_text-third llama4_text-last; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -589,6 +589,16 @@ ok "... all behind the first" gives $four-first '{}' "experts_every: 0" \
     "dense_layers: 1" "dense_ffn: 60"
 ok "... no others" refuses $four '{"moe_layers": [0, 3]}' \
     "moe_layers is [0, 3]; plait-train has experts in"
+ok "... the last of the first three" gives $four-third '{}' \
+    "experts_every: 3" "dense_layers: 0"
+ok "... the last alone" gives $four-last '{}' \
+    "experts_every: 0" "dense_layers: 3"
+ok "... no windows" refuses $four '{"sliding_window": 8}' "sliding_window is 8"
+ok "... nor a switch of theirs" refuses $four '{"use_sliding_window": true}' \
+    "use_sliding_window is true"
+ok "... no layer with rotary positions" gives $four \
+    '{"no_rope_layers": [0, 0, 0, 0]}' "no_rope_every: 1" \
+    "qk_l2_norm: false" "attention_chunk: 0"
 ok "... the names of the layers" gives $four '{"layer_types":
     ["chunked_attention", "chunked_attention", "chunked_attention",
     "full_attention"]}' "attention_chunk: 16"
@@ -609,6 +619,31 @@ read_as $four '{}' && sed -i 's/shared_experts: 1/shared_experts: 0/' \
 ! "$convert" --from "$dir/x.plait" --to "$dir/x.none" >"$dir/out" 2>&1
 ok "... nor is one without a shared expert written" grep -q \
     "experts_scores input: of Hugging Face's model types only" "$dir/out"
+# beside JSON: the same model in the text_config of a llama4 with these keys
+beside() {
+    rm -rf "$dir/$four-beside"
+    cp -r "$dir/$four" "$dir/$four-beside"
+    python3 - "$dir/$four-beside/config.json" "$1" <<'END'
+import json, sys
+text = json.load(open(sys.argv[1]))
+text["tie_word_embeddings"] = False
+json.dump({"model_type": "llama4", "text_config": text, "vision_config": {},
+           "boi_token_index": 1, "torch_dtype": "bfloat16",
+           **json.loads(sys.argv[2])}, open(sys.argv[1], "w"))
+END
+}
+beside '{"foo": 3}'
+ok "... nothing unknown beside it" refuses $four-beside '{}' \
+    "foo is 3; plait-train does not know this key of a llama4 model"
+beside '{"num_hidden_layers": 5}'
+ok "... nor sizes" refuses $four-beside '{}' "num_hidden_layers is 5; plait"
+beside '{"tie_word_embeddings": true}'
+ok "... nor another value" refuses $four-beside '{}' \
+    "tie_word_embeddings is true; text_config has another value"
+ok "... and not without it" refuses $four-beside '{"text_config": "gone"}' \
+    "text_config is missing; the text model of a llama4 must be there"
+beside '{"tie_word_embeddings": false}'
+ok "... the same value is good" gives $four-beside '{}' "experts_every: 2"
 ok "a llama has none of this" refuses llama '{"attention_chunk_size": 8}' \
     "plait-train does not know this key of a llama model"
 ok "beside images" refuses llama '{"model_type": "gemma3", "text_config":

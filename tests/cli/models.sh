@@ -223,10 +223,63 @@ list=$(seq -s ', ' 1 2 47)
 sed "s/\"interleave_moe_layer_step\": 2/\"moe_layers\": [$list]/" \
     maverick.json >listed.json
 billions listed.json 400.7 17.2
-sed 's/"interleave_moe_layer_step": 2/"moe_layers": [1, 2, 5]/' \
-    maverick.json >some.json
-refused 'some.json: moe_layers is [1 2 5]: only experts in the last of every so many layers, or in all behind the first ones, can be planned' \
-    --model some.json --gpus 8
+# four JSON SETTING...: whether Maverick with these keys in its text_config is
+# planned as with these settings
+four() {
+    local keys="$1"
+    shift
+    sed "s/\"interleave_moe_layer_step\": 2/$keys/" maverick.json >four.json
+    "$plait" estimate --model four.json --gpus 8 --json >json 2>err &&
+        "$plait" estimate --model maverick.json --gpus 8 "$@" --json >other &&
+        cmp json other
+    check "llama4: ${keys:0:50}: $*$(cat err)" $?
+}
+# four_refused JSON KEY TEXT: whether it is not, with this reason
+four_refused() {
+    sed "s/\"interleave_moe_layer_step\": 2/$1/" maverick.json >four.json
+    refused "four.json: $2: only $3" --model four.json --gpus 8
+}
+sparse='moe_layers or interleave_moe_layer_step'
+experts='experts in the last of every so many layers, or in all behind the first ones, can be planned'
+rotary='the last of every so many layers can be planned without rotary positions'
+types='chunked_attention in the layers with rotary positions and full_attention in the others can be planned'
+every='"interleave_moe_layer_step": 2'
+# repeat TEXT N: so many of a list
+repeat() {
+    printf "$1, %.0s" $(seq "$2") | sed 's/, $//'
+}
+four '"moe_layers": []' --set model.experts_every=1 \
+    --set model.dense_layers=48
+four '"interleave_moe_layer_step": 49' --set model.experts_every=1 \
+    --set model.dense_layers=48
+four '"moe_layers": [29]' --set model.experts_every=30
+four "\"moe_layers\": [$(seq -s ', ' 5 47)]" --set model.experts_every=1 \
+    --set model.dense_layers=5
+four "\"num_hidden_layers\": 96, \"moe_layers\": [$(seq -s ', ' 0 95)]" \
+    --set model.experts_every=1 --set model.layers=96 \
+    --set model.dense_ffn=0
+four_refused '"moe_layers": [1, 2, 5]' "$sparse" "$experts"
+four_refused '"moe_layers": [5, 6]' "$sparse" "$experts"
+four_refused "\"moe_layers\": [$(seq -s ', ' 5 48)]" "$sparse" "$experts"
+# short chunks: an estimate shows which layers have them
+sed -i 's/"attention_chunk_size": 8192/"attention_chunk_size": 1024/' \
+    maverick.json
+four "$every, \"no_rope_layers\": [$(repeat 1 48)]" --set model.no_rope_every=0
+four "$every, \"no_rope_layers\": [$(repeat '1, 0' 24)]" \
+    --set model.no_rope_every=2
+four "$every, \"no_rope_layers\": []" --set model.no_rope_every=4
+four_refused "$every, \"no_rope_layers\": [1, 0, $(repeat 1 46)]" \
+    'no_rope_layers or no_rope_layer_interval' "$rotary"
+four_refused "$every, \"no_rope_layers\": [1, 0]" \
+    'no_rope_layers or no_rope_layer_interval' "$rotary"
+four "$every, \"layer_types\": [$(repeat '"full_attention"' 48)]" \
+    --set model.attention_chunk=0
+four "$every, \"layer_types\": [$(repeat '"chunked_attention", "chunked_attention", "chunked_attention", "full_attention"' 12)]" \
+    --set model.attention_chunk=1024
+four_refused "$every, \"layer_types\": [$(repeat '"chunked_attention"' 48)]" \
+    'layer_types' "$types"
+sed 's/"text_config"/"text"/' maverick.json >some.json
+refused 'some.json: text_config is missing' --model some.json --gpus 8
 sed 's/"vocab_size"/"mlp_only_layers": [3], "vocab_size"/' qwen.json >some.json
 refused 'some.json: mlp_only_layers is [3]: layers without experts between others cannot be planned' \
     --model some.json --gpus 8

@@ -145,6 +145,8 @@ KINDS["llama4_text"] = {
     "attn_scale": 0.1}
 KINDS["llama4_text-first"] = {**KINDS["llama4_text"], "moe_layers": [1, 2, 3],
                               "num_experts_per_tok": 2}
+KINDS["llama4_text-third"] = {**KINDS["llama4_text"], "moe_layers": [2]}
+KINDS["llama4_text-last"] = {**KINDS["llama4_text"], "moe_layers": [3]}
 KINDS["phi3-88"] = {**KINDS["phi3"], "head_dim": 88}
 KINDS["qwen3_moe-first"] = {**KINDS["qwen3_moe"], "mlp_only_layers": [0]}
 

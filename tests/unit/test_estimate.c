@@ -583,6 +583,25 @@ static void test_causal(void)
     check_causal(&c, &l, c.model.heads * (192 + 128) / 2.0, 1, "MLA");
 }
 
+/* The scores of chunks, counted row by row; 12000 is not a multiple. */
+static void test_chunks(void)
+{
+    static const int tokens[] = {8192, 12000, 16384, 16385};
+    struct plait_model_config m = {
+        .family = PLAIT_LLAMA, .layers = 1, .attention_chunk = 8192};
+
+    for (int i = 0; i < 4; i++) {
+        double kept = 0, all = tokens[i] * (tokens[i] + 1.0) / 2, share;
+
+        m.seq_len = tokens[i];
+        for (int row = 0; row < tokens[i]; row++)
+            kept += row % 8192 + 1;
+        share = plait_model_reach(&m);
+        ok(fabs(share - kept / all) < 1e-4, "chunks of 8192 in %d: %g",
+           tokens[i], share);
+    }
+}
+
 /* With a head so large that the last stage is the slowest and fullest. */
 static double offloaded(enum plait_offload offload, int pp,
                         struct plait_estimate *e)
@@ -881,6 +900,7 @@ int main(void)
     test_offload();
     test_latent();
     test_causal();
+    test_chunks();
     test_messages();
     test_shard_group();
     test_gathers();

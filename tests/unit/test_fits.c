@@ -205,12 +205,12 @@ static void check_model(void)
          c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_SGD);
     CASE(CONFIG, NULL, c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_LION);
     CASE(CONFIG,
-         "optim.qk_clip must be 0: behind model.qk_norm or qk_l2_norm the size "
-         "of these weights has no effect",
+         "optim.qk_clip must be 0: behind model.qk_norm the size of these "
+         "weights has no effect",
          c.optim.qk_clip = 100, c.model.qk_norm = true);
     CASE(CONFIG,
-         "optim.qk_clip must be 0: behind model.qk_norm or qk_l2_norm the size "
-         "of these weights has no effect",
+         "optim.qk_clip must be 0: behind model.qk_l2_norm the size of these "
+         "weights has no effect, in the layers with rotary positions",
          c.optim.qk_clip = 100, c.model.qk_l2_norm = true);
     CASE(CONFIG,
          "optim.qk_clip must be 0: model.attention_softcap bounds the logits "
@@ -396,7 +396,25 @@ static void check_model(void)
          "is without rotary positions",
          c.model.attention_temperature = 0.1);
     CASE(TRAINER, NULL, c.model.attention_temperature = 0.1,
-         c.model.no_rope_every = 4);
+         c.model.no_rope_every = 8);
+    CASE(TRAINER,
+         "model.attention_temperature 0.1: model.no_rope_every is 9, no layer "
+         "is without rotary positions",
+         c.model.attention_temperature = 0.1, c.model.no_rope_every = 9);
+    CASE(TRAINER,
+         "model.attention_temperature_floor 4: model.attention_temperature is "
+         "0",
+         c.model.attention_temperature_floor = 4);
+    CASE(TRAINER, NULL, c.model.attention_temperature_floor = 8192);
+    CASE(TRAINER,
+         "model.qk_l2_norm: model.no_rope_every is 1, no layer has rotary "
+         "positions",
+         c.model.qk_l2_norm = true, c.model.no_rope_every = 1);
+    CASE(TRAINER,
+         "model.attention_chunk: model.no_rope_every is 1, no layer has rotary "
+         "positions",
+         c.model.attention_chunk = 4, c.model.no_rope_every = 1);
+    CASE(TRAINER, NULL, c.model.attention_chunk = 4, c.model.no_rope_every = 2);
     CASE(CONFIG, "model.no_rope_every is for llama models", TO_GPT2,
          c.model.no_rope_every = 4);
     CASE(TRAINER,
@@ -409,7 +427,8 @@ static void check_model(void)
     CASE(CONFIG, NULL, c.model.dense_layers = 8);
     CASE(TRAINER, NULL, c.model.dense_layers = 2, c.model.dense_ffn = 48);
     CASE(TRAINER,
-         "model.dense_ffn 48: model.dense_layers is 0, no layer is that wide",
+         "model.dense_ffn 48: model.dense_layers is 0 and model.experts_every "
+         "is 0 or 1, no layer is that wide",
          c.model.dense_ffn = 48);
     CASE(MODEL, NULL, c.model.dense_ffn = 50, l.size[PLAIT_TP] = 4);
     CASE(MODEL, "model.dense_ffn 50 is not divisible by tp 4",
@@ -423,6 +442,11 @@ static void check_model(void)
          "model.dense_layers 1 with model.experts_every 2: set one of them",
          c.model.dense_layers = 1, c.model.experts_every = 2);
     CASE(TRAINER, NULL, c.model.experts_every = 2, c.model.dense_ffn = 48);
+    CASE(TRAINER, NULL, c.model.experts_every = 8);
+    CASE(TRAINER,
+         "model.experts_every 9 is more than model.layers 8, no layer has "
+         "experts",
+         c.model.experts_every = 9);
     CASE(CONFIG,
          "model.experts_scores input with model.experts_capacity: "
          "plait-train trains one without the other",

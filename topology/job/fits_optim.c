@@ -93,9 +93,10 @@ static int check_qk_clip(const struct plait_job_config *config,
     const char *why =
         plait_is_image_model(m) ? "image models have no attention"
         : m->mla_kv             ? "it is not for latent attention (model.mla)"
-        : m->qk_norm || m->qk_l2_norm
-            ? "behind model.qk_norm or qk_l2_norm the size of these weights "
-              "has no effect"
+        : m->qk_norm
+            ? "behind model.qk_norm the size of these weights has no effect"
+        : m->qk_l2_norm ? "behind model.qk_l2_norm the size of these weights "
+                          "has no effect, in the layers with rotary positions"
         : m->attention_softcap > 0
             ? "model.attention_softcap bounds the logits already"
         : plait_sync_parts(&config->sync)

@@ -209,6 +209,40 @@ static int check_latent(const struct plait_model_config *m,
     return 0;
 }
 
+/* Settings of Llama 4 of which no layer makes use. */
+static int check_unused(const struct plait_model_config *m,
+                        struct plait_error *err)
+{
+    const char *key = m->qk_l2_norm        ? "qk_l2_norm"
+                      : m->attention_chunk ? "attention_chunk"
+                                           : NULL;
+
+    if (m->experts_every > m->layers)
+        return plait_errorf(err,
+                            "model.experts_every %d is more than model.layers "
+                            "%d, no layer has experts",
+                            m->experts_every, m->layers);
+    if (key && m->no_rope_every == 1)
+        return plait_errorf(err,
+                            "model.%s: model.no_rope_every is 1, no layer has "
+                            "rotary positions",
+                            key);
+    if (m->attention_temperature > 0 &&
+        (!m->no_rope_every || m->no_rope_every > m->layers))
+        return plait_errorf(err,
+                            "model.attention_temperature %g: "
+                            "model.no_rope_every is %d, no layer is without "
+                            "rotary positions",
+                            m->attention_temperature, m->no_rope_every);
+    if (!(m->attention_temperature > 0) && m->attention_temperature_floor &&
+        m->attention_temperature_floor != PLAIT_TEMPERATURE_FLOOR)
+        return plait_errorf(err,
+                            "model.attention_temperature_floor %d: "
+                            "model.attention_temperature is 0",
+                            m->attention_temperature_floor);
+    return 0;
+}
+
 /* What Llama 4 has beside other models, and these have beside it. */
 static int check_llama4(const struct plait_model_config *m,
                         struct plait_error *err)
@@ -222,19 +256,13 @@ static int check_llama4(const struct plait_model_config *m,
                             "model.%s with model.%s: plait-train trains one "
                             "without the other",
                             key, m->mla_kv ? "mla" : "qk_norm");
-    if (m->attention_temperature > 0 && !m->no_rope_every)
-        return plait_errorf(err,
-                            "model.attention_temperature %g: "
-                            "model.no_rope_every is 0, no layer is without "
-                            "rotary positions",
-                            m->attention_temperature);
     if (m->attention_chunk && m->sliding_window)
         return plait_errorf(err,
                             "model.attention_chunk %d with "
                             "model.sliding_window %d: plait-train trains one "
                             "without the other",
                             m->attention_chunk, m->sliding_window);
-    return 0;
+    return check_unused(m, err);
 }
 
 /* Model shapes that can only be planned. */
@@ -269,8 +297,9 @@ static int check_trained_model(const struct plait_model_config *m,
                                  "plait-train trains one without the other");
     if (m->dense_ffn && !plait_model_dense_layers(m))
         return plait_errorf(err,
-                            "model.dense_ffn %d: model.dense_layers is 0, no "
-                            "layer is that wide",
+                            "model.dense_ffn %d: model.dense_layers is 0 and "
+                            "model.experts_every is 0 or 1, no layer is that "
+                            "wide",
                             m->dense_ffn);
     if (check_llama4(m, err) < 0)
         return -1;

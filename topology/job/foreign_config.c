@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "topology/job/fits.h"
+#include "topology/job/foreign_llama4.h"
 #include "topology/job/foreign_pairs.h"
 #include "topology/job/foreign_run.h"
 #include "topology/job/foreign_types.h"
@@ -37,7 +38,6 @@ static const struct rename hugging_face[] = {
     {"n_positions", "model.seq_len"},
     {"tie_word_embeddings", "model.tie_embeddings"},
     {"sliding_window", "model.sliding_window"},
-    {"attention_chunk_size", "model.attention_chunk"},
     {"no_rope_layer_interval", "model.no_rope_every"},
     {"attn_logit_softcapping", "model.attention_softcap"},
     {"final_logit_softcapping", "model.logit_softcap"},
@@ -224,47 +224,26 @@ static void set_further(const struct plait_pairs *p, struct settings *s)
         set(s, "model.mtp_layers", "1");
 }
 
-/* Number n of a list; -1: it has fewer. */
-static int number_of_list(const char *list, int n)
-{
-    for (; list && n > 0; n--) {
-        list = strchr(list, ' ');
-        list += list != NULL;
-    }
-    return list && *list ? atoi(list) : -1;
-}
-
-/* Llama 4's layers with experts: by their list the last of every so many, or
- * all behind the first ones; false: others. And what its mlps are, and its
+/* Llama 4's layers with experts, how wide mlps are in the others, and its
  * attention. */
-static bool set_llama4(const struct plait_pairs *p, struct settings *s)
+static int set_llama4(const char *path, const struct plait_pairs *p,
+                      struct settings *s, struct plait_error *err)
 {
-    const char *list = plait_pairs_value(p, "moe_layers");
-    const char *rotated = plait_pairs_value(p, "no_rope_layers");
-    int every = plait_pairs_number(p, "interleave_moe_layer_step", 1), n = 0;
-    int first = number_of_list(list, 0), second = number_of_list(list, 1);
-    bool behind = list && (second < 0 || second == first + 1);
+    struct plait_model_config m = {
+        .layers = plait_pairs_number(p, "num_hidden_layers", 0)};
 
-    if (list)
-        every = behind ? 1 : first + 1;
-    if (behind)
-        set_number(s, "model.dense_layers", first);
-    for (; number_of_list(list, n) >= 0; n++)
-        if (number_of_list(list, n) !=
-            (behind ? first + n : (n + 1) * every - 1))
-            return false;
-    set_number(s, "model.experts_every", every);
-    if ((every > 1 || first > 0) &&
+    if (plait_foreign_llama4(path, p, &m, err) < 0)
+        return -1;
+    set_number(s, "model.dense_layers", m.dense_layers);
+    set_number(s, "model.experts_every", m.experts_every);
+    set_number(s, "model.no_rope_every", m.no_rope_every);
+    set_number(s, "model.attention_chunk", m.attention_chunk);
+    set(s, "model.qk_l2_norm", m.qk_l2_norm ? "true" : "false");
+    if (plait_model_dense_layers(&m) &&
         plait_pairs_value(p, "intermediate_size_mlp"))
         set(s, "model.dense_ffn",
             plait_pairs_value(p, "intermediate_size_mlp"));
-    for (n = 0; number_of_list(rotated, n) == 1; n++)
-        ;
-    if (number_of_list(rotated, n) == 0)
-        set_number(s, "model.no_rope_every", n + 1);
-    if (plait_pairs_flag(p, "use_qk_norm"))
-        set(s, "model.qk_l2_norm", "true");
-    return true;
+    return 0;
 }
 
 /* Layers of experts that come between others in a way that model.dense_layers
@@ -341,20 +320,18 @@ static int translate_hugging_face(const char *path, struct plait_pairs *p,
     const char *type = plait_pairs_value(p, "model_type");
     const struct plait_foreign_type *known = plait_foreign_type_find(type);
 
+    if (strcmp(type, "llama4") == 0) {
+        errno = EINVAL;
+        return plait_errorf(err, "%s: text_config is missing", path);
+    }
     if (!known)
         return unknown_type(path, type, err);
     if (check_experts(path, p, err) < 0)
         return -1;
     plait_pairs_add(p, known->sizes);
     set(s, "model.family", known->family);
-    if (strcmp(type, "llama4_text") == 0 && !set_llama4(p, s)) {
-        errno = EINVAL;
-        return plait_errorf(err,
-                            "%s: moe_layers is [%s]: only experts in the last "
-                            "of every so many layers, or in all behind the "
-                            "first ones, can be planned",
-                            path, plait_pairs_value(p, "moe_layers"));
-    }
+    if (strcmp(type, "llama4_text") == 0 && set_llama4(path, p, s, err) < 0)
+        return -1;
     rename_pairs(p, hugging_face, COUNT(hugging_face), s);
     set_latent(p, hugging_face_latent, s);
     set_further(p, s);

@@ -47,7 +47,7 @@ static void add_pair(struct plait_pairs *p, const char *name, const char *value)
     if (p->n == PLAIT_PAIRS_MOST)
         return;
     snprintf(p->at[p->n].name, sizeof(p->at[0].name), "%.55s", name);
-    snprintf(p->at[p->n].value, sizeof(p->at[0].value), "%.159s",
+    snprintf(p->at[p->n].value, sizeof(p->at[0].value), "%.4095s",
              value ? value : "");
     p->at[p->n].null = !value;
     for (char *c = p->at[p->n].name; *c; c++)
@@ -62,8 +62,12 @@ static void add_word(struct plait_pairs *p, const char *word)
     char *value = p->at[p->n - 1].value;
     size_t n = strlen(value), size = sizeof(p->at[0].value);
 
-    if (word && p->n < PLAIT_PAIRS_MOST)
+    if (!word || p->n == PLAIT_PAIRS_MOST)
+        return;
+    if (n + 40 < size)
         snprintf(value + n, size - n, "%s%.30s", n ? " " : "", word);
+    else if (n < 4 || strcmp(value + n - 4, " ...") != 0)
+        snprintf(value + n, size - n, " ...");
 }
 
 /* "--name value --flag ...", on any number of lines, as on a shell's command

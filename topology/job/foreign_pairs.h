@@ -10,12 +10,13 @@
 enum { PLAIT_PAIRS_MOST = 256 };
 
 /* Names and values of another software's configuration, one level. '-' in a
- * name is '_' here, and a list is one value with blanks between its items. */
+ * name is '_' here, and a list is one value with blanks between its items, of
+ * which the last is "..." where more do not fit. */
 struct plait_pairs {
     int n;
     bool arguments; /* of a command line */
     struct {
-        char name[56], value[160];
+        char name[56], value[4096];
         bool null; /* it has no value, and a default does not give it one */
     } at[PLAIT_PAIRS_MOST];
 };

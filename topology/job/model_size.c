@@ -226,19 +226,25 @@ const char *plait_model_multiplier(const struct plait_model_config *m)
     return plait_model_factor(m->logits_scaling) != 1 ? "logits_scaling" : NULL;
 }
 
+double plait_model_chunk_share(const struct plait_model_config *m)
+{
+    double n = m->attention_chunk, rest = m->seq_len % m->attention_chunk;
+
+    return ((m->seq_len - rest) * n + rest * rest) /
+           ((double)m->seq_len * m->seq_len);
+}
+
 /* A row in a window of w of s tokens has w scores, after the first w rows,
- * which have fewer: 2 w / s less (w / s)^2 of what a causal mask leaves. Runs
- * of w tokens leave w / s of it. */
+ * which have fewer: 2 w / s less (w / s)^2 of what a causal mask leaves. */
 double plait_model_reach(const struct plait_model_config *m)
 {
     double share = (double)m->sliding_window / m->seq_len, less = 0;
 
     share = 2 * share - share * share;
     for (int i = 0; i < m->layers; i++)
-        less += plait_model_windowed(m, i) ? 1 - share
-                : plait_model_chunked(m, i)
-                    ? 1 - (double)m->attention_chunk / m->seq_len
-                    : 0;
+        less += plait_model_windowed(m, i)  ? 1 - share
+                : plait_model_chunked(m, i) ? 1 - plait_model_chunk_share(m)
+                                            : 0;
     return less > 0 ? 1 - less / m->layers : 1;
 }
 

@@ -113,8 +113,13 @@ double plait_model_rope_size(const struct plait_model_config *model);
 const char *plait_model_llama_key(const struct plait_model_config *model);
 /* The key of a constant that other models lack (Granite); NULL: it has none. */
 const char *plait_model_multiplier(const struct plait_model_config *model);
-/* Share of a causal mask's scores that sliding windows leave, on average over
- * the layers. */
+/* attention_temperature_floor where it is not given. */
+enum { PLAIT_TEMPERATURE_FLOOR = 8192 };
+/* Share of a causal mask's scores that runs of attention_chunk, above 0 and at
+ * most seq_len, leave: each has (tokens)^2 / 2, the last may be shorter. */
+double plait_model_chunk_share(const struct plait_model_config *model);
+/* Share of a causal mask's scores that sliding windows and chunks leave, on
+ * average over the layers. */
 double plait_model_reach(const struct plait_model_config *model);
 /* Why Plait's own kernels compute attention on a GPU that has cuDNN, as the
  * start of a run says it; NULL: cuDNN does. It has no backward of wide heads

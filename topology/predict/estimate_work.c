@@ -170,10 +170,9 @@ static double chunk_scores(double n, double d, double w)
     return t > 0 ? n * n - (n - t) * (n - t) / 2 : (n + t) * (n + t) / 2;
 }
 
-/* The share of all scores that Plait's own kernels compute: those of layers
- * whose attention stays within model.attention_chunk tokens; and in a ring, in
- * the layers with windows, those between two of its 2 cp chunks of which a
- * window hides a part (kernels/cuda/cudnn.c: sees_all()). */
+/* The share of all scores that Plait's own kernels compute: those of layers with
+ * model.attention_chunk and, in a ring, those between two of its 2 cp chunks of
+ * which a window hides a part (kernels/cuda/cudnn.c: sees_all()). */
 static double chunked_share(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -184,7 +183,7 @@ static double chunked_share(const struct plait_shape *s)
     for (int i = 0; i < m->layers; i++)
         sum += plait_model_chunked(m, i);
     if (sum > 0) /* none of which cuDNN computes */
-        return sum * m->attention_chunk / m->seq_len / all;
+        return sum * plait_model_chunk_share(m) / all;
     if (s->cp == 1)
         return 0;
     for (int i = 0; i < m->layers; i++)
