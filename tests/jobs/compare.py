@@ -28,7 +28,8 @@ FLOOR = {"loss": 2e-5, "val_loss": 2e-5, "grad_norm": 1e-4, "weights": 1e-4,
 # router's choice can hang on it (seed 20499), or a sign (seed 21408).
 HALF_FLOOR = {"loss": 2e-2, "val_loss": 2e-2, "grad_norm": 2e-1,
               "weights": 2e-1, "state": 1, "accuracy": 0.2}
-# Gradients that are sent as bf16 (parallel.grad_reduce).
+# Gradients that are sent as bf16 (parallel.grad_reduce), and differences that
+# are sent as codes (sync.gradients).
 SENT_FLOOR = {"loss": 1e-3, "val_loss": 1e-3, "grad_norm": 1e-2,
               "weights": 5e-2, "state": 5e-2, "accuracy": 0.05}
 # A block of 8-bit codes lies elsewhere in another layout.
@@ -55,7 +56,7 @@ def floor(config, sent, proved=False):
         floors.append(CODES_FLOOR)
     if config.get("optim.moments", "fp32") != "fp32":
         floors.append(MOMENTS_FLOOR)
-    if sent:
+    if sent or "sync.gradients" in config:
         floors.append(SENT_FLOOR)
     if config["model.family"] in ("mlp", "resnet") or \
             "model.experts" in config:

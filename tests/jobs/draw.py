@@ -259,6 +259,7 @@ def sync(rng, c):
         c.update(some(rng, {"sync.delay": ["1"]}, 0.5))
         if "sync.delay" in c:
             c.update(some(rng, {"sync.mixing": ["0.25", "1"]}, 0.5))
+        c.update(some(rng, {"sync.gradients": ["bf16", "fp8"]}, 0.3))
         if c["model.family"] in ("gpt2", "llama") and \
                 c["model.layers"] > 1 and "model.mtp_layers" not in c:
             c.update(some(rng, {"sync.fragments": ["2"]}, 0.5))
