@@ -480,8 +480,8 @@ int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
         unlink(path);
     }
     snprintf(path, sizeof(path), "%s/config.json", dir);
-    if (text && same && !plait_hf_config_predicts(found) &&
-        !plait_hf_config_images(found)) {
+    if (text && same && !plait_hf_config_images(found) &&
+        (m->mtp_layers || !plait_hf_config_predicts(found))) {
         rc = write_as_it_was(path, text, type);
     } else {
         if (text)
