@@ -157,7 +157,8 @@ static int check_delay(const struct plait_sync_config *s,
         return plait_errorf(err,
                             "sync.delay %d must be below sync.steps %" PRId64,
                             s->delay, plait_sync_steps(s));
-    if (s->delay == 0 && s->mixing >= 0)
+    if (s->delay == 0 && s->mixing >= 0 &&
+        (s->mixing > 0 || s->mode == PLAIT_SYNC_DILOCO))
         return plait_errorf(err,
                             "sync.mixing %g: sync.delay must be at least 1, as "
                             "without it there is nothing to keep",
