@@ -220,12 +220,10 @@ static void list_experts(const struct plait_model_config *m, char *text,
         snprintf(text, size, "model.experts 0");
 }
 
-int plait_hf_choose_refuse(const struct plait_model_config *m,
-                           struct plait_error *err)
+/* Where one or two keys are the reason. */
+static int refuse_few(const struct plait_model_config *m,
+                      struct plait_error *err)
 {
-    char experts[300];
-
-    list_experts(m, experts, sizeof(experts));
     if ((m->mla_kv && refuse_latent(m, err) < 0) || refuse_softmax(m, err) < 0)
         return -1;
     if (find_llama4_key(m))
@@ -256,6 +254,17 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
                             "model.rope_theta_window %g: model.rope_truncate "
                             "must be true, as transformers always rounds there",
                             m->rope_theta_window);
+    return 0;
+}
+
+int plait_hf_choose_refuse(const struct plait_model_config *m,
+                           struct plait_error *err)
+{
+    char experts[300];
+
+    if (refuse_few(m, err) < 0)
+        return -1;
+    list_experts(m, experts, sizeof(experts));
     return plait_errorf(
         err,
         "no model type of Hugging Face combines these: model.attention_bias "

@@ -170,9 +170,9 @@ static double chunk_scores(double n, double d, double w)
     return t > 0 ? n * n - (n - t) * (n - t) / 2 : (n + t) * (n + t) / 2;
 }
 
-/* The share of all scores that Plait's own kernels compute: those of layers with
- * model.attention_chunk and, in a ring, those between two of its 2 cp chunks of
- * which a window hides a part (kernels/cuda/cudnn.c: sees_all()). */
+/* The share of all scores that Plait's own kernels compute: those of layers
+ * with model.attention_chunk and, in a ring, those between two of its 2 cp
+ * chunks of which a window hides a part (kernels/cuda/cudnn.c: sees_all()). */
 static double chunked_share(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
