@@ -121,8 +121,6 @@ struct plait_comm_vtable {
                struct plait_queue *q, struct plait_request **req);
     /* Make q wait for req. comm.c frees it, also on failure. */
     int (*wait)(struct plait_request *req, struct plait_queue *q);
-    /* plait_comm_set_aside(); NULL: no request takes room. */
-    void (*set_aside)(struct plait_request *req);
     int (*progress)(struct plait_comm *comm); /* NULL: transfers need no help */
     /* plait_comm_alloc(); NULL: the device allocates. */
     void *(*alloc)(struct plait_comm *comm, size_t bytes);

@@ -422,12 +422,6 @@ static struct plait_activity begin_wait(const struct plait_request *r)
     return plait_activity_begin(&r->comm->listeners, &doing);
 }
 
-void plait_comm_set_aside(struct plait_request *req)
-{
-    if (req->comm->vtable->set_aside)
-        req->comm->vtable->set_aside(req);
-}
-
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
 {
     struct plait_request *r = *req;

@@ -281,10 +281,6 @@ int plait_comm_recv(struct plait_comm *comm, const struct plait_buffers *b,
                     struct plait_request **req);
 /* Work on `q` from now on waits for *req, which is freed and set to NULL. */
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q);
-/* The request will not be waited for in this step: work that is queued
- * meanwhile leaves it no room, so that the algorithms of a step's products do
- * not depend on it. */
-void plait_comm_set_aside(struct plait_request *req);
 /* Lets requests under way advance; cheap. NCCL's sends and receives with
  * requests are held back until this call, or another transfer or a wait of the
  * same communicator, so that consecutive ones start as one group: started one

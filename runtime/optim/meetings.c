@@ -126,8 +126,6 @@ static int send_run(struct plait_meetings *m, int i)
         plait_average_difference(&v, change, m->at.common + run->at) < 0 ||
         plait_exchange_send(m->exchange, change, run->at, run->n, &t->req) < 0)
         return -1;
-    if (t->req)
-        plait_comm_set_aside(t->req);
     t->summed = false;
     return 0;
 }

@@ -436,7 +436,6 @@ static const struct plait_comm_vtable nccl_vtable = {
     .split = nccl_split,
     .run = nccl_run,
     .wait = nccl_wait,
-    .set_aside = nccl_set_aside,
     .progress = nccl_progress,
     .alloc = alloc_memory,
     .free = free_memory,

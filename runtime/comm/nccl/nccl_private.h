@@ -138,7 +138,6 @@ void nccl_describe(struct plait_comm *comm, char *text, size_t size);
 /* For the vtable. */
 int nccl_run(struct plait_comm *comm, const struct plait_transfer *t,
              struct plait_queue *q, struct plait_request **req);
-void nccl_set_aside(struct plait_request *req);
 int nccl_wait(struct plait_request *req, struct plait_queue *q);
 int nccl_progress(struct plait_comm *comm);
 /* Passes the sends and receives that were held back to NCCL. */

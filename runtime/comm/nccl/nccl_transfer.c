@@ -94,19 +94,13 @@ static void open_request(struct nccl_comm *c, struct nccl_request *r)
         count_open(c, r->each, 1);
 }
 
-static void give_room(struct nccl_request *r)
-{
-    if (r->takes_room)
-        count_open(nccl_of(r->base.comm), r->each, -1);
-    r->takes_room = false;
-}
-
 static void close_request(struct nccl_request *r)
 {
     *r->at = r->following;
     if (r->following != NULL)
         r->following->at = r->at;
-    give_room(r);
+    if (r->takes_room)
+        count_open(nccl_of(r->base.comm), r->each, -1);
 }
 
 void nccl_events_destroy(struct nccl_comm *c)
@@ -306,11 +300,6 @@ int nccl_progress(struct plait_comm *comm)
     if (state == ncclSuccess || state == ncclInProgress)
         return 0;
     return nccl_failed(c, "a transfer", state);
-}
-
-void nccl_set_aside(struct plait_request *req)
-{
-    give_room((struct nccl_request *)req);
 }
 
 int nccl_wait(struct plait_request *req, struct plait_queue *q)
