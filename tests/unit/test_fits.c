@@ -119,6 +119,11 @@ static void check_kept(void)
     CASE(CONFIG, "optim.masters bf16: model.experts_scores must not be sigmoid",
          TO_BARE, c.model.experts = 4, c.model.experts_top_k = 1,
          c.model.experts_scores = PLAIT_SCORES_SIGMOID);
+    CASE(CONFIG,
+         "optim.masters bf16: model.experts_balance_over must be sequence",
+         TO_BARE, c.model.experts = 4, c.model.experts_top_k = 1,
+         c.model.experts_balance = 0.01,
+         c.model.experts_balance_over = PLAIT_BALANCE_BATCH);
     CASE(CONFIG, NULL, TO_BARE);
 }
 

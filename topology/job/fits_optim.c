@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "topology/job/fits.h"
+#include "topology/job/model_size.h"
 
 /* "betas, eps, " */
 static void list_keys(unsigned keys, char *text, size_t size)
@@ -169,6 +170,8 @@ static int check_masters(const struct plait_job_config *config,
         : c->qk_clip > 0                  ? "optim.qk_clip must be 0"
         : config->model.experts_scores == PLAIT_SCORES_SIGMOID
             ? "model.experts_scores must not be sigmoid"
+        : plait_model_counts_loads(&config->model)
+            ? "model.experts_balance_over must be sequence"
         : plait_is_image_model(&config->model)
             ? "it is for gpt2 and llama models"
             : NULL;
