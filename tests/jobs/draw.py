@@ -219,7 +219,9 @@ def optimizer(rng, c):
     c.update(some(rng, may, keys.SHARE))
     if (c.get("train.precision") == "bf16" and "optim.qk_clip" not in c and
             c.get("sync.mode", "each") == "each" and
-            "model.experts_scores" not in c and name in keys.OF_MASTERS):
+            "model.experts_scores" not in c and
+            "model.experts_balance_over" not in c and
+            name in keys.OF_MASTERS):
         c.update(some(rng, {"optim.masters": ["bf16"]}, keys.SHARE))
     if "model.mla" in c:
         c.pop("optim.muon_heads", None)
