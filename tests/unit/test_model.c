@@ -115,6 +115,29 @@ static void test_gradients(enum plait_family family, int experts)
     close_run(&r);
 }
 
+/* A model, and what it is compared with, on one rank. */
+static void open_pair(struct run *r, struct plait_job_config *config,
+                      struct run *plain, struct plait_job_config *none)
+{
+    place(&r->mesh, 1, 0, 1, 0);
+    plain->mesh = r->mesh;
+    open_device(r, plait_ops_ref());
+    open_model(r, config, 1);
+    open_device(plain, plait_ops_ref());
+    open_model(plain, none, 1);
+}
+
+/* All gradients, as training has them. */
+static void check_trained(struct run *r, const struct plait_batch *b)
+{
+    training = true;
+    for (int i = 0; i < r->model->ntensors; i++) {
+        step(r, b); /* losses have added to the head's gradient */
+        check_tensor(r, b, &r->model->tensors[i]);
+    }
+    training = false;
+}
+
 /* Dropout: the gradient is that of the loss with what was dropped, which only
  * the sample decides, and which an evaluation keeps. */
 static void test_dropout(enum plait_family family)
@@ -129,12 +152,7 @@ static void test_dropout(enum plait_family family)
     none = config;
     config.model.dropout = 0.2;
     config.model.attention_dropout = 0.3;
-    place(&r.mesh, 1, 0, 1, 0);
-    plain.mesh = r.mesh;
-    open_device(&r, plait_ops_ref());
-    open_model(&r, &config, 1);
-    open_device(&plain, plait_ops_ref());
-    open_model(&plain, &none, 1);
+    open_pair(&r, &config, &plain, &none);
     b = make_batch(&config, tokens, targets);
     b.sample = 40;
     other = b;
@@ -148,12 +166,7 @@ static void test_dropout(enum plait_family family)
        "family %d: dropout by sample, loss %.4f, %.4f of the next", family,
        drops, differs);
     ok(evaluated == without, "and none in an evaluation: the same bits");
-    training = true;
-    for (int i = 0; i < r.model->ntensors; i++) {
-        step(&r, &b); /* losses have added to the head's gradient */
-        check_tensor(&r, &b, &r.model->tensors[i]);
-    }
-    training = false;
+    check_trained(&r, &b);
     close_run(&plain);
     close_run(&r);
 }
@@ -174,12 +187,7 @@ static void test_mtp(enum plait_family family, int experts, bool tied)
     none = config;
     config.model.mtp_layers = 1;
     config.model.mtp_loss = 0.3;
-    place(&r.mesh, 1, 0, 1, 0);
-    plain.mesh = r.mesh;
-    open_device(&r, plait_ops_ref());
-    open_model(&r, &config, 1);
-    open_device(&plain, plait_ops_ref());
-    open_model(&plain, &none, 1);
+    open_pair(&r, &config, &plain, &none);
     b = make_batch(&config, tokens, targets);
     evaluated = loss_of(&r, &b);
     without = loss_of(&plain, &b);
@@ -188,12 +196,7 @@ static void test_mtp(enum plait_family family, int experts, bool tied)
        "family %d, %d experts: loss %.4f, with that of the token after the "
        "next %.4f",
        family, experts, without, both);
-    training = true;
-    for (int i = 0; i < r.model->ntensors; i++) {
-        step(&r, &b);
-        check_tensor(&r, &b, &r.model->tensors[i]);
-    }
-    training = false;
+    check_trained(&r, &b);
     close_run(&plain);
     close_run(&r);
 }
