@@ -22,13 +22,15 @@ echo $$ >"$0.$PLAIT_RANK"
 exec "$@"
 END
 
-# train NAME RANKS "FLAGS" SETTING..: metrics in $work/NAME
+# train NAME RANKS "FLAGS" SETTING..: metrics in $work/NAME. What hangs is ended
+# after the limit; the emulated GPU, which checks each access of attention's own
+# kernels, works 15 s on 4 steps in context parallelism.
 train()
 {
 	name=$1 ranks=$2 flags=$3
 	shift 3
 	rm -f "$work/$name"
-	timeout -k 9 ${PLAIT_TEST_LIMIT:-20} plait run --np "$ranks" --pin=none \
+	timeout -k 9 ${PLAIT_TEST_LIMIT:-60} plait run --np "$ranks" --pin=none \
 		$flags -- sh "$work/rank" plait-train "$work/c.yaml" \
 		--resume none --device cuda --metrics "$work/$name" \
 		$(printf -- '--set %s ' train.deterministic=true "$@") \
@@ -62,17 +64,19 @@ like 4 "--tp=2 --dp=2" parallel.zero=1
 like 4 "--tp=2 --pp=2"
 
 # A rank that is killed, and the others go on to the same losses.
-PLAIT_TEST_LIMIT=60 train one 1 "" train.steps=24 checkpoint.dir="$work/ck1"
+train one 1 "" train.steps=24 checkpoint.dir="$work/ck1"
 report $? "one rank, for longer"
+rm -f "$work/some"
 (
-	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-		sleep 0.5
-		[ "$(wc -l <"$work/some" 2>/dev/null || echo 0)" -lt 8 ] || break
+	until [ -e "$work/ended" ]; do
+		sleep 0.1
+		[ -e "$work/some" ] && [ "$(wc -l <"$work/some")" -ge 8 ] || continue
+		exec kill -9 "$(cat "$work/rank.2")"
 	done
-	kill -9 "$(cat "$work/rank.2")"
 ) &
-PLAIT_TEST_LIMIT=60 train some 4 "--elastic --dp=4" train.steps=24 \
+train some 4 "--elastic --dp=4" train.steps=24 \
 	checkpoint.dir="$work/ck2" checkpoint.every=5
+: >"$work/ended"
 grep -q "is gone in step" "$work/out" &&
 	python3 -B "$top_srcdir/tests/lib/same_losses.py" "$work/one" \
 		"$work/some" 24
