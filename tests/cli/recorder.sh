@@ -42,7 +42,7 @@ ln -s "$tmp/loader.1" link.1
 rc=$?
 check "a link is no dump: $(cat out)" $rc
 mkfifo pipe.1
-timeout 60 "$stuck" --recorder pipe. >out 2>&1
+timeout 240 "$stuck" --recorder pipe. >out 2>&1
 [ $? = 1 ] && grep -q 'pipe.1 cannot be read, or is not a dump' out
 rc=$?
 check "a pipe is not waited for: $(cat out)" $rc

@@ -45,7 +45,7 @@ alone 2 --tp=2 sh -c 'sed -n "s/^Cpus_allowed_list:.//p" /proc/self/status \
     >"$0/$RANK"; echo "$PLAIT_CPUS" >"$0/$RANK.told"' "$tmp/cpus"
 is 'each is bound to the cores that it is told' "same same" "$(for r in 0 1; do
     cmp "$tmp/cpus/$r" "$tmp/cpus/$r.told" && echo same; done | xargs)"
-timeout 60 env --ignore-signal=CHLD "$plait" run --np 2 --tp=2 \
+timeout 240 env --ignore-signal=CHLD "$plait" run --np 2 --tp=2 \
     sh -c 'echo $RANK' >"$tmp/out"
 is 'whoever starts it may ignore SIGCHLD' "0 0 1" "$? $(sort "$tmp/out" | xargs)"
 is '--show-plan' 1 "$(alone 2 --tp=2 --show-plan true 2>&1 |

@@ -13,12 +13,12 @@ differs() {
     shift 2
     : >"$dir/out"
     if [ "$by" = mpi ]; then
-        timeout -k 9 60 sh "$mpirun" 4 sh -c 'train=$1 dir=$2 more=$3; shift 3
+        timeout -k 9 240 sh "$mpirun" 4 sh -c 'train=$1 dir=$2 more=$3; shift 3
             [ "$OMPI_COMM_WORLD_RANK" = 1 ] || more=
             exec "$train" "$dir/c.yaml" "$@" $more' sh "$train" "$dir" \
             "$more" "$@" >"$dir/out" 2>&1 </dev/null
     else
-        timeout -k 9 60 "$plait" run --np 4 --dp=4 --pin=none -- sh -c \
+        timeout -k 9 240 "$plait" run --np 4 --dp=4 --pin=none -- sh -c \
             'train=$1 dir=$2 more=$3; shift 3
             [ "$PLAIT_RANK" = 1 ] || more=
             exec "$train" "$dir/c.yaml" --device cpu "$@" $more' sh "$train" \
@@ -122,7 +122,7 @@ ok "--resume none" told --resume none auto
 # sized VARIABLE VALUE...: rank 1 finds another launch
 sized() {
     : >"$dir/out"
-    timeout -k 9 60 "$plait" run --np 4 --dp=2 --tp=2 --pin=none -- sh -c \
+    timeout -k 9 240 "$plait" run --np 4 --dp=2 --tp=2 --pin=none -- sh -c \
         'train=$1 dir=$2; shift 2
         [ "$PLAIT_RANK" != 1 ] || export "$@"
         exec "$train" "$dir/c.yaml" --device cpu' sh "$train" "$dir" "$@" \

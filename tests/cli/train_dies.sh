@@ -35,7 +35,7 @@ inject=$(readlink -f "$top_builddir/tests/jobs/.libs/inject.so")
 lacks_memory() {
     rm -rf "$dir/left"
     mkdir "$dir/left"
-    INJECT="1 $1 $2 12" INJECT_MARK=$dir/left/hit timeout -k 1 15 \
+    INJECT="1 $1 $2 12" INJECT_MARK=$dir/left/hit timeout -k 1 240 \
         "$top_builddir/plait" run --np 4 --dp=4 --pin=none -- sh -c '
         LD_PRELOAD=$0 "$1" "$2/c.yaml" --device cpu --comm socket \
             --set train.steps=1 >"$2/left/out.$PLAIT_RANK" 2>&1
@@ -57,7 +57,7 @@ if [ -f "$inject" ] && [ -z "${ASAN_OPTIONS:-}" ]; then
     says_so() {
         local hit=$dir/hit
         rm -f "$hit"
-        INJECT="$1 $2 $3 12" INJECT_MARK=$hit LD_PRELOAD=$inject timeout 20 \
+        INJECT="$1 $2 $3 12" INJECT_MARK=$hit LD_PRELOAD=$inject timeout 240 \
             "${@:4}" "$(readlink -f "$train")" "$dir/c.yaml" --device cpu \
             --set train.steps=1 >"$dir/out" 2>&1 && { [ -e "$hit" ]; return; }
         [ -e "$hit" ] && grep -q "^plait-train: .*memory" "$dir/out"

@@ -11,7 +11,7 @@ plait=$top_builddir/plait
 
 # planned RANKS FLAGS ARGS...: train over sockets
 planned() {
-    timeout -k 9 60 "$plait" run --np "$1" $2 --pin=none -- "$train" \
+    timeout -k 9 240 "$plait" run --np "$1" $2 --pin=none -- "$train" \
         "$dir/c.yaml" --device cpu "${@:3}" >"$dir/out" 2>&1 </dev/null
     status=$?
 }
@@ -96,7 +96,7 @@ ok "7 ranks over MPI" eval \
 # One of eight ranks is killed; seven go on from copies in memory.
 rm -f "$dir"/pid.*
 : >"$dir/out"
-timeout -k 9 100 "$plait" run --elastic --np 8 --dp=8 --pin=none -- sh -c \
+timeout -k 9 240 "$plait" run --elastic --np 8 --dp=8 --pin=none -- sh -c \
     'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$1" "$0/c.yaml" --device cpu \
     --set optim.name=soap --set model.layers=1 --set train.global_batch=56 \
     --set train.micro_batch=1 --set train.steps=3000 \

@@ -17,7 +17,7 @@ check "the help lists the flags" is 14 "$(wc -w <<<"$ours")"
 # option's
 accepts()
 {
-    SLURM_CONF=$PWD/slurm/$1.conf timeout 60 "$2" "--$3" 2>&1 </dev/null |
+    SLURM_CONF=$PWD/slurm/$1.conf timeout 240 "$2" "--$3" 2>&1 </dev/null |
         grep -oE 'ambiguous|unrecognized option' | head -n1
 }
 
@@ -50,8 +50,8 @@ for prefix in sp:--sp pre:--prefe; do
 done
 printf '#!/bin/sh\ntouch %s/epilog.ran\n' "$PWD" >epilog
 chmod 755 epilog
-check "srun --ep=PATH is --epilog" timeout 120 srun -n1 --ep="$PWD/epilog" true
+check "srun --ep=PATH is --epilog" timeout 240 srun -n1 --ep="$PWD/epilog" true
 check "... which runs" [ -e epilog.ran ]
-check "... and --ep=1 is a size" timeout 120 srun -n1 --ep=1 \
+check "... and --ep=1 is a size" timeout 240 srun -n1 --ep=1 \
     bash -c '[ -n "$RANK" ]'
 done_testing

@@ -40,7 +40,7 @@ ended_by_srun()
     done | paste -s -d, | sed 's/,/, /g')
     until_true eval '[ -z "$(steps)" ]'
     began=$SECONDS
-    out=$(timeout 120 srun -Q -w "$list" -N"$(tr , '\n' <<<"$list" | wc -l)" \
+    out=$(timeout 240 srun -Q -w "$list" -N"$(tr , '\n' <<<"$list" | wc -l)" \
         --ntasks-per-node=1 --tp=1 "$@" 2>&1)
     rc=$?
     echo "$out"
@@ -50,7 +50,7 @@ ended_by_srun()
         like "$out" "plait: $names: started tasks without a plan"
 }
 
-check "with the plugin" timeout 120 srun -Q -w node1,node2 -n2 --tp=1 true
+check "with the plugin" timeout 240 srun -Q -w node1,node2 -n2 --tp=1 true
 for nodes in node1 node2 'node1 node2'; do
     lack $nodes
     for task in true 'sleep 1' 'sleep 20' false; do
@@ -92,7 +92,7 @@ else
 fi
 refused_too()
 {
-    timeout 120 srun -Q -w node1,node2 -n2 --ntasks-per-node=1 "$@" 2>&1 &&
+    timeout 240 srun -Q -w node1,node2 -n2 --ntasks-per-node=1 "$@" 2>&1 &&
         return 1
     [ $? != 124 ]
 }
@@ -122,7 +122,7 @@ check "... and starts nothing" [ ! -e started ]
 [ ! -x "$top_builddir/plait-train" ] ||
     check "... which plait-train reads" \
         no_start "$(readlink -f "$top_builddir/plait-train")" x.yaml
-check "jobs without flags run" timeout 120 srun -Q -N4 true
+check "jobs without flags run" timeout 240 srun -Q -N4 true
 echo garbage >garbage.so
 lack
 plugstack_of node1 "optional $PWD/garbage.so"

@@ -74,7 +74,7 @@ def check_mesh(rank, at):
 
 
 def main(what, path):
-    contract = plait.init(timeout=120)
+    contract = plait.init(timeout=240)
     rank = dist.get_rank()
     assert plait.init() is not None and dist.get_backend() == "gloo"
     assert (rank, dist.get_world_size()) == (

@@ -133,7 +133,7 @@ if command -v python3 >/dev/null; then
     MASTER_PORT=61500 timeout 240 srun -Q -N4 -n4 sh -c "$wait_for_three" \
         "$plait" >got 2>&1 &
     until_true [ -s job.0 ]
-    timeout 120 python3 stranger "$(cat job.0)" "$work/slurm/munge.socket" \
+    timeout 240 python3 stranger "$(cat job.0)" "$work/slurm/munge.socket" \
         >heard 2>&1
     touch go
     wait $!

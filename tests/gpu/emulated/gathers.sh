@@ -27,7 +27,7 @@ echo 'gpu_types: {h100: {link_gbps: 0.01}}' >"$dir/site.yaml"
 cat >"$dir/start" <<END
 program=\$1 folder=\$2
 shift 2
-exec timeout -k 9 60 "$top_builddir/plait" run --np \${ranks-2} --pin=none \
+exec timeout -k 9 240 "$top_builddir/plait" run --np \${ranks-2} --pin=none \
     \$elastic \${layout---dp=2} -- \$wrapper "\$program" "$dir/c.yaml" --device cuda \
     --resume none --set checkpoint.dir="\$folder" \
     \$(printf -- '--set %s ' "\$@") </dev/null

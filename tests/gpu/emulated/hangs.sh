@@ -22,7 +22,7 @@ END
 
 # train LAYOUT RANK WORDS: of two ranks, RANK (or all) has EMULATED_NCCL=WORDS
 train() {
-    timeout -k 9 60 "$plait" run --np 2 --pin=none "$1" -- sh -c '
+    timeout -k 9 240 "$plait" run --np 2 --pin=none "$1" -- sh -c '
         who=$0 words=$1
         shift
         [ -z "$lone" ] ||

@@ -54,7 +54,7 @@ two() # NAME WORDS DEVICE LAUNCHER..
 {
 	name=$1 words=$2 device=$3
 	shift 3
-	timeout 60 "$@" sh "$tmp/rank" "$tmp/job.yaml" --resume none \
+	timeout 240 "$@" sh "$tmp/rank" "$tmp/job.yaml" --resume none \
 		--set train.global_batch=2 --device "$device" >"$tmp/out" 2>&1
 	status=$?
 	[ $status != 0 ] && [ $status != 124 ] &&
@@ -81,7 +81,7 @@ PLAIT_MODULE_PATH=$tmp/alone
 two "no NCCL" 'NCCL, which several GPUs need, is missing on rank 0: ' cuda $run
 PLAIT_MODULE_PATH=$all
 for apart in '' 1; do
-	timeout 60 $run sh "$tmp/rank" "$tmp/job.yaml" --resume none \
+	timeout 240 $run sh "$tmp/rank" "$tmp/job.yaml" --resume none \
 		--set train.global_batch=2 --device cuda >"$tmp/out" 2>&1
 	check "two ranks with a GPU each${apart:+, which is all they see}" $? ||
 		sed 's/^/# /' "$tmp/out"
@@ -107,13 +107,13 @@ refused()
 		train.deterministic=true "$@")
 	graphs=0
 	rm -f "$tmp/off.json"
-	timeout 60 $run sh "$tmp/refusing" "$tmp/job.yaml" --resume none \
+	timeout 240 $run sh "$tmp/refusing" "$tmp/job.yaml" --resume none \
 		--device cuda --metrics "$tmp/off.json" "$@" \
 		--set train.graph=off >"$tmp/off" 2>&1
 	check "two ranks, no graphs: $*" $? || sed 's/^/# /' "$tmp/off"
 	while :; do
 		rm -f "$tmp/out.json"
-		timeout 60 $run sh "$tmp/refusing" "$tmp/job.yaml" \
+		timeout 240 $run sh "$tmp/refusing" "$tmp/job.yaml" \
 			--resume none --device cuda --metrics "$tmp/out.json" \
 			"$@" >"$tmp/out" 2>&1
 		status=$?

@@ -38,7 +38,7 @@ train()
 	[ "$ranks" = 1 ] ||
 		launch="$top_builddir/plait run --np $ranks --tp=$ranks --"
 	rm -f "$tmp"/choices.*
-	timeout 100 $launch sh "$tmp/rank" "$tmp/job.yaml" --resume none \
+	timeout 240 $launch sh "$tmp/rank" "$tmp/job.yaml" --resume none \
 		--device cuda $(printf -- '--set %s ' train.seed=1 "$@") \
 		>"$tmp/out" 2>&1
 }
