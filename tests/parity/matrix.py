@@ -294,7 +294,7 @@ STRANDS = [
     ("moe", "21222", LLAMA4 + " sequence=true zero=3 recompute=full"),
     ("moe", "11212", LLAMA4 + " " + DOCUMENTS),
     ("moe", "11212", LLAMA4 + " precision=bf16"),
-    ("moe", "12112", LLAMA4 + " offload=activations"),
+    ("moe", "12212", LLAMA4 + " offload=activations"),
     ("llama", "221", PARTIAL),
     ("odd-llama", "1113", PARTIAL + " " + DOCUMENTS),
     # norms after attention and mlp
