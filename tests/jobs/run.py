@@ -189,10 +189,8 @@ def stuck(tools, process, sure):
 
 def is_unwatched(run):
     """Whether ranks may wait for one that has ended before they met: they keep
-    no record yet, and with --elastic `plait run` lets them go on."""
-    return run["fault"] is not None and \
-        (run["launcher"] == "hand" or
-         run["launcher"] == "run" and run.get("elastic", False))
+    no record yet."""
+    return run["launcher"] == "hand" and run["fault"] is not None
 
 
 def wait(tools, process, hit, unwatched):

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,6 +53,7 @@ struct crew {
     bool failed;        /* one of the tasks has */
     bool killed;        /* tasks were killed at the deadline */
     int lost, lost_sig; /* rank that a signal killed first; 0: no signal has */
+    int told[2];        /* with --elastic, the pipe of PLAIT_ENV_ENDED */
     struct pollfd *polls;
 };
 
@@ -115,6 +117,8 @@ static void become_task(struct crew *crew, int local, int outputs[2][2])
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != crew->self)
         _exit(1);
+    if (crew->told[1] >= 0)
+        close(crew->told[1]);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (crew->run->label) {
@@ -266,6 +270,23 @@ static void tell_lost(const struct crew *crew)
                      crew->lost_sig, strsignal(crew->lost_sig));
 }
 
+/* With --elastic ranks that still meet would wait for the one that has ended;
+ * those that have met go on. */
+static void tell_ended(struct crew *crew, int local, int status)
+{
+    char text[80];
+    int n = snprintf(text, sizeof(text), "rank %d ended with status %d",
+                     crew->run->seats.first_rank + local,
+                     WIFEXITED(status) ? WEXITSTATUS(status) : 0);
+
+    if (crew->told[1] < 0)
+        return;
+    if (WIFEXITED(status)) /* else see tell_lost() */
+        plait_files_write(crew->told[1], text, (size_t)n);
+    close(crew->told[1]);
+    crew->told[1] = -1;
+}
+
 static void reap(struct crew *crew)
 {
     int status;
@@ -277,6 +298,7 @@ static void reap(struct crew *crew)
         for (int i = 0; i < crew->n; i++)
             if (crew->tasks[i].pid == pid && ended) {
                 note_end(crew, i, status);
+                tell_ended(crew, i, status);
                 crew->tasks[i].pid = 0;
                 crew->left--;
                 if (status)
@@ -394,10 +416,35 @@ static int refuse_program(const char *word)
     return plait_cmd_failed("cannot run %s: %s", word, why);
 }
 
+/* The tasks inherit the end to read. It stays open here: whoever writes to a
+ * pipe that nobody reads gets a signal. */
+static int open_told(struct crew *crew)
+{
+    char text[40];
+    struct stat made;
+    int fd[2];
+
+    if (!crew->run->elastic)
+        return 0;
+    if (pipe2(fd, O_CLOEXEC) < 0)
+        return -1;
+    crew->told[1] = fd[1];
+    /* Scripts use the numbers below. */
+    crew->told[0] = fcntl(fd[0], F_DUPFD, 10);
+    close(fd[0]);
+    if (crew->told[0] < 0 || fcntl(crew->told[0], F_SETFL, O_NONBLOCK) < 0 ||
+        fstat(crew->told[0], &made) < 0)
+        return -1;
+    snprintf(text, sizeof(text), "%d:%llu", crew->told[0],
+             (unsigned long long)made.st_ino);
+    return setenv(PLAIT_ENV_ENDED, text, 1);
+}
+
 int run_alone(struct run *run)
 {
     struct crew crew = {.run = run,
                         .self = getpid(),
+                        .told = {-1, -1},
                         .n = run->place.tasks[0] + run->options.spares};
     int rc = PLAIT_EXIT_FAILED;
 
@@ -406,7 +453,8 @@ int run_alone(struct run *run)
     crew.tasks = calloc((size_t)crew.n, sizeof(*crew.tasks));
     crew.polls = calloc((size_t)(2 * crew.n + 1), sizeof(*crew.polls));
     crew.signals = block_signals();
-    if (!crew.tasks || !crew.polls || crew.signals < 0) {
+    if (!crew.tasks || !crew.polls || crew.signals < 0 ||
+        open_told(&crew) < 0) {
         plait_cmd_failed("cannot watch over tasks: %s", strerror(errno));
         goto error;
     }
@@ -425,6 +473,9 @@ int run_alone(struct run *run)
 error:
     if (crew.signals >= 0)
         close(crew.signals);
+    for (int i = 0; i < 2; i++)
+        if (crew.told[i] >= 0)
+            close(crew.told[i]);
     free(crew.tasks);
     free(crew.polls);
     return rc;

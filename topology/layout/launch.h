@@ -53,6 +53,10 @@ extern "C" {
  * in a spare process, its own number, from 1. */
 #define PLAIT_ENV_SPARES "PLAIT_SPARES"
 #define PLAIT_ENV_SPARE "PLAIT_SPARE"
+/* With plait run --elastic --np: "FD:INODE" of a pipe of which the tasks have
+ * the end to read. Its other end closes when a task ends, whatever the reason;
+ * before, how it ended is written there, unless plait run prints that. */
+#define PLAIT_ENV_ENDED "PLAIT_ENDED"
 /* Values of PLAIT_ENV_PLAN: this step runs without a plan; srun refused the
  * plan after the step was made. */
 #define PLAIT_NO_PLAN "none"

@@ -21,7 +21,7 @@
 /* A connection that has not sent its hello within this time is dropped, and one
  * that has not sent its proof so long after the answer. */
 #define PATIENCE_S 5
-/* How often the root calls look(). */
+/* How often the root calls look() and in_vain(). */
 #define LOOK_S 0.1
 /* KNOWN: connections at once whose hello is sealed by the secret, one a rank.
  * ACCEPTED: how many are accepted before those that have come are read again.
@@ -41,6 +41,7 @@ struct host {
     int *fds;
     double looked;
     bool out;                    /* the others go on without this process */
+    bool vain;                   /* a rank that is missing will not come */
     struct plait_guests *guests; /* those without a hello */
     uint64_t *began;             /* [size] by rank: of its newest hello */
     int nknown;
@@ -182,13 +183,20 @@ static int count_missing(const struct host *h)
     return n;
 }
 
+static bool looks(const struct plait_rendezvous *m)
+{
+    return m->look || m->in_vain;
+}
+
 static void look_around(struct host *h)
 {
-    double now = plait_clock_now();
+    const struct plait_rendezvous *m = h->m;
 
-    if (!h->m->look || now - h->looked < LOOK_S)
+    if (!looks(m) || plait_clock_now() - h->looked < LOOK_S)
         return;
-    h->m->look(h->m->arg, h->fds);
+    if (m->look)
+        m->look(m->arg, h->fds);
+    h->vain = m->in_vain && m->in_vain(m->arg) && count_missing(h) > 0;
     h->looked = plait_clock_now();
 }
 
@@ -215,7 +223,7 @@ static int list_polled(struct host *h, int listener)
 static int serve_round(struct host *h, int listener, double deadline)
 {
     double now = plait_clock_now(), left = deadline - now;
-    double pause = h->m->look ? LOOK_S : 1;
+    double pause = looks(h->m) ? LOOK_S : 1;
     int nknown = h->nknown, n = list_polled(h, listener);
 
     if (left <= 0) {
@@ -269,27 +277,62 @@ static void host_destroy(struct host *h)
     free(h);
 }
 
+/* Until all have come. -1 with errno; ECANCELED: in vain. */
+static int serve(struct host *h, int listener, double deadline)
+{
+    for (;;) {
+        look_around(h);
+        if (h->out || h->vain) {
+            errno = h->out ? ESTALE : ECANCELED;
+            return -1;
+        }
+        if (count_missing(h) == 0)
+            return 0;
+        if (serve_round(h, listener, deadline) < 0 && !h->out)
+            return -1;
+    }
+}
+
+static int first_missing(const struct host *h)
+{
+    int r = h->m->root + 1;
+
+    while (r < h->m->size && h->fds[r] != -1)
+        r++;
+    return r;
+}
+
+static void say_why(const struct host *h, int why, struct plait_error *err)
+{
+    const struct plait_rendezvous *m = h->m;
+
+    if (why == ETIMEDOUT)
+        plait_errorf(err,
+                     "%s: %d of %d ranks did not connect within %g s, the "
+                     "first of them rank %d",
+                     m->name, count_missing(h), m->size, m->timeout_s,
+                     first_missing(h));
+    else if (why == ESTALE)
+        plait_errorf(err, "%s: the job goes on without this rank", m->name);
+    else if (why == ECANCELED)
+        plait_errorf(err, "%s: a rank has ended", m->name);
+    else
+        plait_errorf(err, "%s: accept: %s", m->name, strerror(why));
+}
+
 int plait_rendezvous_gather(const struct plait_rendezvous *m, int listener,
                             int *fds, struct plait_error *err)
 {
     double deadline = plait_clock_now() + m->timeout_s;
     struct host *h = host_create(m, fds);
-    int rc = 0, saved;
+    int rc, saved;
 
     if (!h)
         return plait_errorf(err, "%s: out of memory", m->name);
-    for (look_around(h); rc == 0 && !h->out && count_missing(h) > 0;
-         look_around(h))
-        rc = serve_round(h, listener, deadline);
-    saved = h->out ? ESTALE : errno;
-    rc = h->out ? -1 : rc;
-    if (rc < 0 && saved == ETIMEDOUT)
-        plait_errorf(err, "%s: %d of %d ranks did not connect within %g s",
-                     m->name, count_missing(h), m->size, m->timeout_s);
-    else if (h->out)
-        plait_errorf(err, "%s: the job goes on without this rank", m->name);
-    else if (rc < 0)
-        plait_errorf(err, "%s: accept: %s", m->name, strerror(saved));
+    rc = serve(h, listener, deadline);
+    saved = errno;
+    if (rc < 0)
+        say_why(h, saved, err);
     host_destroy(h);
     errno = saved;
     return rc;

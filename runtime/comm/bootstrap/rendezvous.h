@@ -31,7 +31,8 @@ struct plait_rendezvous {
     /* Called now and then while the root waits; NULL: not. fds[r] is -1 for a
      * rank that is waited for; look() may set it to PLAIT_RENDEZVOUS_GONE. */
     void (*look)(void *arg, int *fds);
-    /* Called after each failed attempt to join; NULL: not. True: give up. */
+    /* Called now and then while the root waits, and after each failed attempt
+     * to join; NULL: not. True: give up. */
     bool (*in_vain)(void *arg);
     /* Called for a notice that a rank is stopped (notice.h); NULL: ignored. */
     void (*stopped)(void *arg, int rank);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/comm/bootstrap/ended.h"
 #include "topology/base/files.h"
 #include "topology/base/hash.h"
 
@@ -222,7 +223,13 @@ int plait_tcp_meet_world(struct plait_tcp_lines *lines,
                          const struct plait_launch *launch,
                          struct plait_error *err)
 {
-    if (world->rank > 0)
-        return join_world(lines, world, launch, err);
-    return gather_world(lines, world, launch->master_port, err);
+    struct plait_rendezvous m = *world;
+    int rc;
+
+    m.in_vain = plait_ended_some;
+    rc = m.rank > 0 ? join_world(lines, &m, launch, err)
+                    : gather_world(lines, &m, launch->master_port, err);
+    if (rc < 0 && plait_ended_some(NULL))
+        plait_ended_tell(err);
+    return rc;
 }

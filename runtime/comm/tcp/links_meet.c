@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "runtime/comm/bootstrap/ended.h"
 #include "runtime/comm/bootstrap/rendezvous.h"
 #include "topology/base/hash.h"
 
@@ -55,10 +56,9 @@ static bool has_lost_lowest(void *arg)
 static void look_around(void *arg, int *fds)
 {
     const struct plait_members *m = arg;
-    bool all = has_lost_lowest(arg);
 
     for (int r = m->rank + 1; r < m->n; r++)
-        if (fds[r] == -1 && (all || plait_members_probe(m, m->order[r]) == 0))
+        if (fds[r] == -1 && plait_members_probe(m, m->order[r]) == 0)
             fds[r] = PLAIT_RENDEZVOUS_GONE;
 }
 
@@ -95,7 +95,8 @@ int plait_links_meet(struct plait_members *all, double timeout_s,
                                  .timeout_s = timeout_s,
                                  .standing = true,
                                  .look = all->epoch ? look_around : NULL,
-                                 .in_vain = all->epoch ? has_lost_lowest : NULL,
+                                 .in_vain = all->epoch ? has_lost_lowest
+                                                       : plait_ended_some,
                                  .arg = all};
     struct plait_tcp_contact parent;
     int rc;
@@ -107,5 +108,7 @@ int plait_links_meet(struct plait_members *all, double timeout_s,
     plait_tcp_lines_init(lines, all->rank, all->n);
     find_parent(all, lines->tree.parent, &parent);
     rc = plait_tcp_meet_group(lines, &m, &parent, all->listener, err);
+    if (rc < 0 && !all->epoch && plait_ended_some(NULL))
+        plait_ended_tell(err);
     return rc == 0 ? check_children(lines, err) : rc;
 }
