@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Token and position embedding, and rotary positions. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/positions.cuh"
 #include "kernels/rope.h"
 
 static const unsigned threads = 256;
-
-/* The position of row i within its document. */
-static __device__ inline int64_t position_of(const struct plait_positions &at,
-                                             size_t i)
-{
-    return at.pos0 + (int64_t)(i % at.T) -
-           (at.starts != NULL ? at.starts[i] : 0);
-}
 
 /* -- forward ------------------------------------------------------------- */
 
@@ -455,45 +448,9 @@ static int rope(struct plait_queue *q, const struct plait_rope *r)
     });
 }
 
-template <typename T, int V>
-static __global__ void temper_kernel(struct plait_temper t)
-{
-    const size_t packs = t.C / V;
-
-    GRID_LOOP(i, t.N * packs)
-    {
-        size_t row = i / packs;
-        long long reach = (position_of(t.at, row) + 1) / t.floor;
-        float by = (float)(1 + t.scale * log1p((double)reach)), v[V];
-        T *x = (T *)t.x + row * t.stride + i % packs * V;
-
-        load_values<T, V>(v, x);
-        for (int j = 0; j < V; j++)
-            v[j] *= by;
-        store_values<T, V>(x, v);
-    }
-}
-
-static int temper(struct plait_queue *q, const struct plait_temper *t)
-{
-    return cuda_launch(q, "temper", t->type, t->N * t->C, [&](auto zero) {
-        typedef decltype(zero) T;
-        bool packs =
-            rows_aligned16<T>(t->x, t->stride) && t->C % pack<T>::n == 0;
-
-        for_width<T>(packs, [&](auto width) {
-            constexpr int V = width.value;
-
-            temper_kernel<T, V><<<grid_for(q, t->N * t->C / V, threads),
-                                  threads, 0, q->stream>>>(*t);
-        });
-    });
-}
-
 void cuda_embedding_ops(struct plait_ops *ops)
 {
     ops->embedding_forward = embedding_forward;
     ops->embedding_backward = embedding_backward;
     ops->rope = rope;
-    ops->temper = temper;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Columns of heads, copied from matrix to matrix, summed over the heads and
- * normalised. */
+/* Columns of heads, copied from matrix to matrix, summed over the heads,
+ * normalised and tempered. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/positions.cuh"
 
 static const unsigned threads = 256;
 
@@ -110,9 +111,58 @@ static int head_norm(struct plait_queue *q, const struct plait_head_norm *n)
     });
 }
 
+/* A block has a row at a time: fp64 is slow on most GPUs, and the logarithm is
+ * the row's, not each thread's. */
+template <typename T, int V>
+static __global__ void temper_kernel(struct plait_temper t)
+{
+    __shared__ float by;
+
+    for (size_t row = blockIdx.x; row < t.N; row += gridDim.x) {
+        T *x = (T *)t.x + row * t.stride;
+
+        if (threadIdx.x == 0) {
+            long long reach = (position_of(t.at, row) + 1) / t.floor;
+
+            by = (float)(1 + t.scale * log1p((double)reach));
+        }
+        __syncthreads();
+        for (size_t c = threadIdx.x * V; c < t.C; c += blockDim.x * V) {
+            float v[V];
+
+            load_values<T, V>(v, x + c);
+            for (int j = 0; j < V; j++)
+                v[j] *= by;
+            store_values<T, V>(x + c, v);
+        }
+        __syncthreads();
+    }
+}
+
+static int temper(struct plait_queue *q, const struct plait_temper *t)
+{
+    return cuda_launch(q, "temper", t->type, t->N * t->C, [&](auto zero) {
+        typedef decltype(zero) T;
+        bool packs =
+            rows_aligned16<T>(t->x, t->stride) && t->C % pack<T>::n == 0;
+
+        for_width<T>(packs, [&](auto width) {
+            constexpr int V = width.value;
+
+            size_t warps = ceil_div(t->C / V, 32);
+            unsigned block =
+                warps < threads / 32 ? 32 * (unsigned)warps : threads;
+
+            temper_kernel<T, V>
+                <<<grid_for(q, t->N * block, block), block, 0, q->stream>>>(*t);
+        });
+    });
+}
+
 void cuda_heads_ops(struct plait_ops *ops)
 {
     ops->head_norm = head_norm;
+    ops->temper = temper;
     ops->copy_heads = copy_heads;
     ops->sum_heads = sum_heads;
 }

@@ -97,7 +97,7 @@ def shared_memory(text):
     return re.sub(
         r'(?:alignas\((?P<align>\w+)\)\s+)?__shared__\s+'
         r'(?:__align__\((?P<align2>\w+)\)\s+)?'
-        r'(?P<type>[\w<> ]+?)\s+(?P<name>\w+)(?P<dims>(?:\[[^\]]*\])+);',
+        r'(?P<type>[\w<> ]+?)\s+(?P<name>\w+)(?P<dims>(?:\[[^\]]*\])*);',
         static, text)
 
 
