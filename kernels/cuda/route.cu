@@ -78,38 +78,27 @@ static int route_load(struct plait_queue *q, const struct plait_route *r,
     return cuda_leave(q, "route_load");
 }
 
-/* gate_j = scale p_j / S with S the sum over the chosen, hence dp_j = (scale
- * dgate_j - sum_i dgate_i gate_i) / S, or scale p_j and scale dgate_j; then the
- * softmax's backward. */
+/* Of the gates and the balance loss, then the softmax's backward. */
 template <typename T>
 static __global__ void route_gradient_kernel(struct plait_route r,
                                              struct plait_route_gradient g)
 {
     T *dlogits = (T *)g.dlogits;
-    int E = r.E, k = r.k;
-    double scale = g.factor != NULL ? (double)g.balance * *g.factor : g.balance;
+    double balance = balance_of(g);
+    int E = r.E;
 
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.N;
          i += (size_t)gridDim.x * blockDim.x) {
         const float *p = r.prob + i * E;
         const float *l = g.load + i / r.run % r.sequences * E;
-        double S = 0, mean = 0, dot = 0;
+        struct gates gates = gates_of(r, g, i, p, 0);
+        double dot = 0;
 
-        for (size_t j = i * k; j < (i + 1) * k; j++) {
-            S += p[r.expert[j]];
-            mean += (double)g.dgate[j] * r.gate[j];
-        }
-        if (r.whole) {
-            S = 1;
-            mean = 0;
-        }
         for (int pass = 0; pass < 2; pass++)
             for (int e = 0; e < E; e++) {
-                double dp = scale != 0 ? scale * l[e] : 0;
+                double dp = add_gates(balance != 0 ? balance * l[e] : 0, r, g,
+                                      gates, i, e);
 
-                for (size_t j = i * k; j < (i + 1) * k; j++)
-                    if (r.expert[j] == e)
-                        dp += ((double)r.scale * g.dgate[j] - mean) / S;
                 if (pass == 0)
                     dot += dp * p[e];
                 else
@@ -126,8 +115,7 @@ static __global__ void each_gradient_kernel(struct plait_route r,
                                             struct plait_route_gradient g)
 {
     T *dlogits = (T *)g.dlogits;
-    double balance =
-        g.factor != NULL ? (double)g.balance * *g.factor : g.balance;
+    double balance = balance_of(g);
 
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.N;
          i += (size_t)gridDim.x * blockDim.x) {

@@ -93,4 +93,46 @@ static __device__ inline void choose(const struct plait_route &r,
         gate[j] = (float)((double)r.scale * prob[expert[j]] / sum);
 }
 
+/* What the balance loss is multiplied by. */
+static __device__ inline double balance_of(const struct plait_route_gradient &g)
+{
+    return g.factor != NULL ? (double)g.balance * *g.factor : g.balance;
+}
+
+/* A token's gates are scale p_j / S with S the sum over the chosen, hence dp_j
+ * = (scale dgate_j - mean) / S, mean = sum_i dgate_i gate_i; or scale p_j, with
+ * an S of 1 and a mean of 0. */
+struct gates {
+    double S, mean;
+};
+
+/* Those of token i, of probabilities p; S begins at `sum`. */
+static __device__ inline struct gates
+gates_of(const struct plait_route &r, const struct plait_route_gradient &g,
+         size_t i, const float *p, double sum)
+{
+    struct gates gates = {sum, 0};
+
+    if (r.whole)
+        return {1, 0};
+    for (size_t j = i * r.k; j < (i + 1) * r.k; j++) {
+        gates.S += p[r.expert[j]];
+        gates.mean += (double)g.dgate[j] * r.gate[j];
+    }
+    return gates;
+}
+
+/* dp of expert e, and what the gates of token i add to it. */
+static __device__ inline double add_gates(double dp,
+                                          const struct plait_route &r,
+                                          const struct plait_route_gradient &g,
+                                          const struct gates &gates, size_t i,
+                                          int e)
+{
+    for (size_t j = i * r.k; j < (i + 1) * r.k; j++)
+        if (r.expert[j] == e)
+            dp += ((double)r.scale * g.dgate[j] - gates.mean) / gates.S;
+    return dp;
+}
+
 #endif

@@ -41,23 +41,15 @@ static __global__ void sigmoid_gradient_kernel(struct plait_route r,
                                                struct plait_route_gradient g)
 {
     T *dlogits = (T *)g.dlogits;
-    double balance =
-        g.factor != NULL ? (double)g.balance * *g.factor : g.balance;
+    double balance = balance_of(g);
 
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.N;
          i += (size_t)gridDim.x * blockDim.x) {
         const float *p = r.prob + i * r.E;
         const float *l = g.load + i / r.run % r.sequences * r.E;
-        double S = PLAIT_ROUTE_TINY, A = PLAIT_ROUTE_TINY, mean = 0, dot = 0;
+        struct gates gates = gates_of(r, g, i, p, PLAIT_ROUTE_TINY);
+        double A = PLAIT_ROUTE_TINY, dot = 0;
 
-        for (size_t j = i * r.k; j < (i + 1) * r.k; j++) {
-            S += p[r.expert[j]];
-            mean += (double)g.dgate[j] * r.gate[j];
-        }
-        if (r.whole) {
-            S = 1;
-            mean = 0;
-        }
         for (int e = 0; e < r.E; e++) {
             A += p[e];
             dot += balance != 0 ? balance * l[e] * p[e] : 0;
@@ -65,9 +57,7 @@ static __global__ void sigmoid_gradient_kernel(struct plait_route r,
         for (int e = 0; e < r.E; e++) {
             double dp = balance != 0 ? (balance * l[e] - dot / A) / A : 0;
 
-            for (size_t j = i * r.k; j < (i + 1) * r.k; j++)
-                if (r.expert[j] == e)
-                    dp += ((double)r.scale * g.dgate[j] - mean) / S;
+            dp = add_gates(dp, r, g, gates, i, e);
             dlogits[i * r.E + e] =
                 from_float<T>((float)(p[e] * (1 - (double)p[e]) * dp));
         }
