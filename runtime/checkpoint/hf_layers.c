@@ -2,6 +2,7 @@
 /* What differs between the layers of a config.json's model. */
 #include "config.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "runtime/checkpoint/hf_read.h"
@@ -145,29 +146,35 @@ static int read_window(const struct plait_hf_read *r,
 
 /* -- layers without rotary positions --------------------------------------- */
 
-/* A list with a 1 for each layer that has them, and 0 for the others. */
+static int read_number(const void *list, int i)
+{
+    const json_t *item = json_array_get(list, (size_t)i);
+    json_int_t number = json_integer_value(item);
+
+    return json_is_integer(item) && number >= 0 && number <= INT_MAX
+               ? (int)number
+               : -1;
+}
+
+struct plait_layer_list plait_hf_layer_list(const json_t *list)
+{
+    size_t n = json_array_size(list);
+
+    return (struct plait_layer_list){
+        list, n < PLAIT_HF_COUNT_MOST ? (int)n : PLAIT_HF_COUNT_MOST,
+        read_number};
+}
+
 static int read_no_rope_list(const struct plait_hf_read *r, const json_t *list)
 {
-    struct plait_model_config *m = r->model;
-    bool as_list =
-        json_is_array(list) && json_array_size(list) >= (size_t)m->layers;
+    struct plait_layer_list rotated = plait_hf_layer_list(list);
 
-    m->no_rope_every = 0;
-    for (int i = 0; i < m->layers && as_list; i++)
-        if (!m->no_rope_every &&
-            json_integer_value(json_array_get(list, (size_t)i)) == 0)
-            m->no_rope_every = i + 1;
-    for (int i = 0; i < m->layers && as_list; i++) {
-        const json_t *one = json_array_get(list, (size_t)i);
-
-        as_list = json_is_integer(one) &&
-                  json_integer_value(one) == plait_model_rotated(m, i);
-    }
-    return as_list ? 0
-                   : plait_hf_refuse(r, "no_rope_layers", list,
-                                     "plait-train leaves out the last of every "
-                                     "so many layers, which are 0 in a list of "
-                                     "1 and 0");
+    return plait_layer_list_rotated(&rotated, r->model)
+               ? 0
+               : plait_hf_refuse(r, "no_rope_layers", list,
+                                 "plait-train leaves out the last of every so "
+                                 "many layers, which are 0 in a list of 1 and "
+                                 "0");
 }
 
 static int read_no_rope(const struct plait_hf_read *r,

@@ -20,34 +20,6 @@ static const char chunk_key[] = "attention_chunk_size";
 
 /* -- layers with experts --------------------------------------------------- */
 
-/* The list of those layers: the last of every so many, or all behind the first
- * ones. */
-static int read_list(const struct plait_hf_read *r, const json_t *list)
-{
-    struct plait_model_config *m = r->model;
-    const json_t *first = json_array_get(list, 0);
-    const json_t *second = json_array_get(list, 1);
-    json_int_t begin = first ? json_integer_value(first) : m->layers;
-    size_t n = 0;
-    bool good = json_is_array(list) && begin >= 0 && begin <= m->layers;
-
-    m->dense_layers = m->experts_every = 0;
-    if (good && (begin + 1 >= m->layers ||
-                 (second && json_integer_value(second) == begin + 1)))
-        m->dense_layers = (int)begin;
-    else if (good)
-        m->experts_every = (int)begin + 1;
-    for (int i = 0; i < m->layers && good; i++)
-        if (!plait_model_dense(m, i))
-            good = json_is_integer(json_array_get(list, n)) &&
-                   json_integer_value(json_array_get(list, n++)) == i;
-    if (good && n == json_array_size(list))
-        return 0;
-    return plait_hf_refuse(r, "moe_layers", list,
-                           "plait-train has experts in the last of every so "
-                           "many layers, or in all behind the first ones");
-}
-
 static int read_sparse_layers(const struct plait_hf_read *r)
 {
     static const struct plait_hf_count every[] = {
@@ -59,16 +31,20 @@ static int read_sparse_layers(const struct plait_hf_read *r)
     const json_t *list = json_object_get(r->root, "moe_layers");
 
     if (list && !json_is_null(list)) {
-        if (read_list(r, list) < 0)
+        struct plait_layer_list layers = plait_hf_layer_list(list);
+
+        if (!json_is_array(list) ||
+            !plait_layer_list_experts(&layers, r->model))
+            return plait_hf_refuse(
+                r, "moe_layers", list,
+                "plait-train has experts in the last of every so many layers, "
+                "or in all behind the first ones");
+    } else {
+        if (json_object_get(r->root, every[0].name) &&
+            plait_hf_counts(r, every) < 0)
             return -1;
-    } else if (json_object_get(r->root, every[0].name) &&
-               plait_hf_counts(r, every) < 0) {
-        return -1;
+        plait_layer_step_experts(r->model->experts_every, r->model);
     }
-    if (r->model->experts_every > r->model->layers)
-        r->model->dense_layers = r->model->layers;
-    if (r->model->experts_every == 1 || r->model->dense_layers)
-        r->model->experts_every = 0;
     return plait_model_dense_layers(r->model) ? plait_hf_counts(r, wide) : 0;
 }
 
@@ -86,35 +62,30 @@ int plait_hf_llama4_experts(const struct plait_hf_read *r)
 
 /* -- attention ------------------------------------------------------------- */
 
+static int read_kind(const void *list, int i)
+{
+    const char *name = json_string_value(json_array_get(list, (size_t)i));
+
+    if (name && !strcmp(name, "chunked_attention"))
+        return 1;
+    return name && !strcmp(name, "full_attention") ? 0 : -1;
+}
+
 /* The names of the layers' attention say again what other keys say, but that no
  * layer stays within runs. */
 static int read_types(const struct plait_hf_read *r)
 {
     const json_t *list = json_object_get(r->root, "layer_types");
-    struct plait_model_config *m = r->model;
-    bool all = true;
+    struct plait_layer_list kinds = plait_hf_layer_list(list);
 
-    if (!list || json_is_null(list))
+    kinds.item = read_kind;
+    if (!list || json_is_null(list) ||
+        plait_layer_list_chunked(&kinds, r->model))
         return 0;
-    for (int i = 0; i < m->layers; i++) {
-        const char *name = json_string_value(json_array_get(list, (size_t)i));
-
-        all &= name && !strcmp(name, "full_attention");
-    }
-    if (all)
-        m->attention_chunk = 0;
-    for (int i = 0; i < m->layers; i++) {
-        const char *name = json_string_value(json_array_get(list, (size_t)i));
-        bool chunked = m->attention_chunk && plait_model_rotated(m, i);
-
-        if (!name ||
-            strcmp(name, chunked ? "chunked_attention" : "full_attention"))
-            return plait_hf_refuse(
-                r, "layer_types", list,
-                "plait-train has chunked_attention in the layers with rotary "
-                "positions and full_attention in the others");
-    }
-    return 0;
+    return plait_hf_refuse(
+        r, "layer_types", list,
+        "plait-train has chunked_attention in the layers with rotary "
+        "positions and full_attention in the others");
 }
 
 static int read_chunk(const struct plait_hf_read *r)

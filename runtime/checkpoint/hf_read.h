@@ -8,6 +8,7 @@
 
 #include "topology/base/error.h"
 #include "topology/job/job_config.h"
+#include "topology/job/layer_list.h"
 
 /* What the readers of the parts of a config.json share. */
 
@@ -65,6 +66,9 @@ int plait_hf_layers(const struct plait_hf_read *r,
  * its multipliers and caps. */
 int plait_hf_gate(const struct plait_hf_read *r,
                   const struct plait_hf_type *type);
+
+/* The numbers of a list of layers, which must outlive what is returned. */
+struct plait_layer_list plait_hf_layer_list(const json_t *list);
 
 /* Of a glm4_moe or a deepseek: its experts and first layers; biases and norms
  * of attention; and the keys of such a model (not 0: out of memory). */

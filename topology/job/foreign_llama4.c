@@ -4,9 +4,11 @@
 #include "topology/job/foreign_llama4.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/job/layer_list.h"
 #include "topology/job/model_size.h"
 
 /* Item n of a list; NULL: it has fewer. */
@@ -20,47 +22,53 @@ static const char *find_item(const char *list, int n)
     return list && *list ? list : NULL;
 }
 
-static bool is_item(const char *list, int n, const char *text)
+static int count_items(const char *list)
 {
-    const char *item = find_item(list, n);
-    size_t length = strlen(text);
+    int n = 0;
 
-    return item && strncmp(item, text, length) == 0 &&
-           (item[length] == ' ' || item[length] == '\0');
+    while (find_item(list, n))
+        n++;
+    return n;
 }
 
-static bool is_number(const char *list, int n, int number)
+static int read_number(const void *list, int i)
 {
-    char text[16];
+    const char *item = find_item(list, i);
+    char *end;
+    long number;
 
-    snprintf(text, sizeof(text), "%d", number);
-    return is_item(list, n, text);
+    if (item[0] < '0' || item[0] > '9')
+        return -1;
+    number = strtol(item, &end, 10);
+    return (*end == ' ' || *end == '\0') && number <= INT_MAX ? (int)number
+                                                              : -1;
 }
 
-/* Experts in the last of every so many layers, or in all behind the first
- * ones. */
+static int read_kind(const void *list, int i)
+{
+    static const char *const kinds[] = {"full_attention", "chunked_attention"};
+    const char *item = find_item(list, i);
+    size_t length = strcspn(item, " ");
+
+    for (int k = 0; k < 2; k++)
+        if (strlen(kinds[k]) == length && !strncmp(item, kinds[k], length))
+            return k;
+    return -1;
+}
+
 static bool read_experts(const struct plait_pairs *p,
                          struct plait_model_config *m)
 {
     const char *list = plait_pairs_value(p, "moe_layers");
-    const char *first = find_item(list, 0);
-    int step = plait_pairs_number(p, "interleave_moe_layer_step", 1), n = 0;
-    int begin = first ? atoi(first) : m->layers;
+    int step = plait_pairs_number(p, "interleave_moe_layer_step", 1);
 
     m->experts = 1; /* or no layer would be dense */
-    if (!list) {
-        m->dense_layers = step > m->layers ? m->layers : 0;
-        m->experts_every = step > 1 && step <= m->layers ? step : 0;
-        return step > 0;
-    }
-    if (begin < 1 || begin + 1 >= m->layers || is_number(list, 1, begin + 1))
-        m->dense_layers = begin;
-    else
-        m->experts_every = begin + 1;
-    for (int i = 0; i < m->layers; i++)
-        if (!plait_model_dense(m, i) && !is_number(list, n++, i))
-            return false;
-    return !find_item(list, n);
+    if (list)
+        return plait_layer_list_experts(
+            &(struct plait_layer_list){list, count_items(list), read_number},
+            m);
+    plait_layer_step_experts(step, m);
+    return step > 0;
 }
 
 /* Rotary positions in all but the last of every so many layers. */
@@ -68,41 +76,30 @@ static bool read_rotated(const struct plait_pairs *p,
                          struct plait_model_config *m)
 {
     const char *list = plait_pairs_value(p, "no_rope_layers");
-    int n = 0;
+    int n = count_items(list);
 
     m->family = PLAIT_LLAMA;
     m->no_rope_every = plait_pairs_number(p, "no_rope_layer_interval", 0);
-    if (!find_item(list, 0)) /* an empty one says nothing */
-        return m->no_rope_every > 0;
-    while (n < m->layers && is_number(list, n, 1))
-        n++;
-    m->no_rope_every = n < m->layers ? n + 1 : 0;
-    for (int i = 0; i < m->layers; i++)
-        if (!is_number(list, i, plait_model_rotated(m, i)))
-            return false;
-    return true;
+    return n == 0 /* an empty one says nothing */
+               ? m->no_rope_every > 0
+               : plait_layer_list_rotated(
+                     &(struct plait_layer_list){list, n, read_number}, m);
 }
 
 /* Attention within chunks in the layers with rotary positions, or in none. */
 static bool read_attention(const struct plait_pairs *p,
                            struct plait_model_config *m)
 {
-    static const char full[] = "full_attention";
     const char *list = plait_pairs_value(p, "layer_types");
-    bool chunks = !list;
+    bool rotated = m->no_rope_every != 1;
 
-    m->qk_l2_norm = m->no_rope_every != 1 && plait_pairs_flag(p, "use_qk_norm");
-    for (int i = 0; i < m->layers && !chunks; i++)
-        chunks = !is_item(list, i, full);
-    if (chunks && m->no_rope_every != 1)
-        m->attention_chunk = plait_pairs_number(p, "attention_chunk_size", 0);
-    for (int i = 0; i < m->layers && list; i++)
-        if (!is_item(list, i,
-                     m->attention_chunk && plait_model_rotated(m, i)
-                         ? "chunked_attention"
-                         : full))
-            return false;
-    return true;
+    m->qk_l2_norm = rotated && plait_pairs_flag(p, "use_qk_norm");
+    m->attention_chunk =
+        rotated ? plait_pairs_number(p, "attention_chunk_size", 0) : 0;
+    return !list ||
+           plait_layer_list_chunked(
+               &(struct plait_layer_list){list, count_items(list), read_kind},
+               m);
 }
 
 int plait_foreign_llama4(const char *path, const struct plait_pairs *p,
