@@ -40,7 +40,9 @@ config()
 	END
 }
 
-# train NAME FAMILY RANKS DEVICE SETTING..: metrics in $work/NAME
+# train NAME FAMILY RANKS DEVICE SETTING..: metrics in $work/NAME; $resume: from
+# which checkpoint
+resume=none
 train()
 {
 	name=$1 family=$2 ranks=$3 device=$4
@@ -51,7 +53,7 @@ train()
 	[ "$ranks" -eq 1 ] || launch="sh $top_srcdir/tests/lib/mpirun.sh $ranks"
 	PLAIT_SHARE_GPUS=$shared EMULATED_GPUS=4 \
 		EMULATED_CALLS=$work/calls $launch plait-train "$work/$family.yaml" \
-		--resume none --device "$device" --metrics "$work/$name" "$@" \
+		--resume $resume --device "$device" --metrics "$work/$name" "$@" \
 		>"$work/out" 2>&1
 	status=$?
 	[ $status -eq 0 ] && [ "$device" = cuda ] &&
@@ -94,6 +96,31 @@ staged()
 	train cuda "$staged" 2 cuda train.graph=off "$@" &&
 		agree "$work/graphs" "$work/cuda" 0
 	report $? "... the same without graphs"
+}
+
+# goes_on FAMILY SETTING..: losses are near those of one process on the CPU, and a
+# run that begins again after its step 2 ends in the same state
+goes_on()
+{
+	family=$1
+	shift
+	settings=$*
+	[ -f "$work/cpu-$family" ] || train "cpu-$family" "$family" 1 cpu
+	set -- train.deterministic=true "checkpoint.dir=$work/saved" \
+		checkpoint.every=2 "$@"
+	rm -rf "$work/saved"
+	train cuda "$family" 1 cuda "$@" &&
+		agree "$work/cuda" "$work/cpu-$family" 1e-4
+	report $? "$family: $settings"
+	grep '^state after step 3' "$work/out" >"$work/state"
+	rm -rf "$work/saved/step-00000003"
+	resume=auto
+	train cuda "$family" 1 cuda "$@" &&
+		grep -q '^resumed after step 2$' "$work/out" &&
+		[ -s "$work/state" ] &&
+		grep '^state after step 3' "$work/out" | cmp -s - "$work/state"
+	report $? "... resumed after step 2, by the same bits"
+	resume=none
 }
 
 # overflows RANKS SETTING..: in fp16, with a loss scale at which gradients
@@ -157,6 +184,7 @@ near 2e-2 gpt2 1 train.precision=bf16
 near 2e-2 llama 1 train.precision=bf16
 near 3e-2 llama 1 train.precision=fp8
 near 1e-4 llama 1 parallel.offload=both
+goes_on llama parallel.offload=both optim.moments=bf16
 near 1e-4 drops 1 train.graph=on
 near 2e-2 drops 1 train.precision=bf16 train.graph=on
 near 2e-2 moe 1 train.precision=bf16 train.graph=on
