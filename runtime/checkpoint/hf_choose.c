@@ -179,21 +179,21 @@ static int refuse_softmax(const struct plait_model_config *m,
         return 0;
     if (m->mla_kv && shares)
         return plait_errorf(err, "model.mla with model.experts_scores softmax: "
-                                 "model.experts_weights must be scores, as a "
-                                 "deepseek_v2 has it");
+                                 "model.experts_weights must be scores, as "
+                                 "in a deepseek_v2");
     if (!m->mla_kv && m->experts_groups > 1)
         return plait_errorf(err,
                             "model.experts_groups %d with model.experts_scores "
                             "softmax: of Hugging Face's types only deepseek_v2 "
-                            "has groups, with model.mla; a model without needs "
-                            "model.experts_groups 0",
+                            "has groups, with model.mla; without model.mla "
+                            "model.experts_groups must be 0",
                             m->experts_groups);
     if (!m->mla_kv && scale != 1)
         return plait_errorf(err,
                             "model.experts_scale %g with model.experts_scores "
                             "softmax: of Hugging Face's types only deepseek_v2 "
-                            "has a scale, with model.mla; a model without "
-                            "needs model.experts_scale 1",
+                            "has a scale, with model.mla; without model.mla "
+                            "model.experts_scale must be 1",
                             scale);
     if (!m->mla_kv && !m->qk_norm && !shares)
         return plait_errorf(err, "model.experts_weights scores: of Hugging "
@@ -230,16 +230,17 @@ static int refuse_few(const struct plait_model_config *m,
         return plait_errorf(
             err,
             "model.%s: of Hugging Face's model types only "
-            "llama4_text has it, which has model.experts_scores "
-            "input, model.shared_experts 1 and nothing that "
-            "other types have beside a llama",
+            "llama4_text has it, and needs model.experts_scores "
+            "input, model.shared_experts 1 and no setting that "
+            "only other types have",
             find_llama4_key(m));
     if (m->mtp_layers && !(m->experts && m->experts_scores))
         return plait_errorf(err,
                             "model.mtp_layers %d without "
-                            "model.experts_scores sigmoid: no model type of "
-                            "Hugging Face has it but glm4_moe, deepseek_v3 "
-                            "and kimi_k2",
+                            "model.experts_scores sigmoid: of Hugging Face's "
+                            "model types only glm4_moe, deepseek_v3 and "
+                            "kimi_k2 have multi-token prediction, and they "
+                            "need sigmoid",
                             m->mtp_layers);
     if (m->rope_factor > 1 && m->rope_scaling != PLAIT_ROPE_LONGROPE &&
         plait_model_partly_rotated(m))

@@ -37,8 +37,8 @@ static int read_sparse_layers(const struct plait_hf_read *r)
             !plait_layer_list_experts(&layers, r->model))
             return plait_hf_refuse(
                 r, "moe_layers", list,
-                "plait-train has experts in the last of every so many layers, "
-                "or in all behind the first ones");
+                "plait-train supports experts in every Nth layer, or in all "
+                "layers after the first ones");
     } else {
         if (json_object_get(r->root, every[0].name) &&
             plait_hf_counts(r, every) < 0)
@@ -84,8 +84,8 @@ static int read_types(const struct plait_hf_read *r)
         return 0;
     return plait_hf_refuse(
         r, "layer_types", list,
-        "plait-train has chunked_attention in the layers with rotary "
-        "positions and full_attention in the others");
+        "plait-train supports only chunked_attention in the layers "
+        "with rotary positions and full_attention in the others");
 }
 
 static int read_chunk(const struct plait_hf_read *r)
@@ -209,7 +209,7 @@ int plait_hf_check_text_part(const struct plait_hf_read *r)
         return 0;
     if (!json_is_object(text))
         return plait_hf_refuse(r, "text_config", text,
-                               "the text model of a llama4 must be there");
+                               "a llama4 must have it, with its text model");
     for (int i = 0; i < 3; i++) {
         const json_t *outer = json_object_get(r->root, both[i]);
         const json_t *inner = json_object_get(text, both[i]);

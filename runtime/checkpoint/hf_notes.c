@@ -68,8 +68,8 @@ void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
                 mark, notes->left_out);
     if (notes->images)
         fprintf(out,
-                "%sconfig.json has a model of images beside the text model: "
-                "it is left out\n",
+                "%sconfig.json has an image model beside the text model; the "
+                "image model is left out\n",
                 mark);
     if (notes->dropout[0])
         fprintf(out,

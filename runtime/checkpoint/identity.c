@@ -98,9 +98,9 @@ static int refuse(const char *path, const struct differences *d,
     errno = EINVAL;
     if (d->worst == MOVES_SENT)
         return plait_errorf(err,
-                            "%s: what replicas have sent is under way there: "
-                            "%s; set that back, and change it after a step in "
-                            "which nothing is",
+                            "%s: what replicas have sent has not arrived yet "
+                            "(sync.delay): %s; set that back, and change it "
+                            "at a checkpoint where nothing is under way",
                             path, what);
     if (d->worst == SHAPES)
         return plait_errorf(err,
@@ -145,7 +145,7 @@ static int check_sent(const char *path, const struct plait_manifest *m,
         return 0;
     errno = EINVAL;
     return plait_errorf(err,
-                        "%s: what replicas have sent is under way there "
+                        "%s: what replicas have sent has not arrived yet "
                         "(sync.delay), and arrives in a later step: "
                         "train.steps must be above %" PRId64 ", not %" PRId64,
                         path, m->info.step, steps);

@@ -544,17 +544,17 @@ ok "... nor a model without experts" lacks 's/attention_multiplier: 0.1/attentio
 read_as deepseek_v2 '{}'
 ok "a deepseek_v2 has no weights that are shares" lacks \
     's/experts_weights: scores/experts_weights: shares/' \
-    "model.experts_weights must be scores, as a deepseek_v2 has it"
+    "model.experts_weights must be scores, as in a deepseek_v2"
 read_as qwen3_moe '{"norm_topk_prob": false}'
 ok "a qwen3_moe has no groups of experts" lacks \
     's/experts_groups: 0/experts_groups: 2/
     s/experts_top_groups: 0/experts_top_groups: 1/' \
-    "model.experts_groups 2 with .* without needs model.experts_groups 0"
+    "model.experts_groups 2 with .* without model.mla model.experts_groups must be 0"
 ok "... and no scale of their weights" lacks \
     's/experts_groups: 2/experts_groups: 0/
     s/experts_top_groups: 1/experts_top_groups: 0/
     s/experts_scale: 1/experts_scale: 2.5/' \
-    "model.experts_scale 2.5 with .* without needs model.experts_scale 1"
+    "model.experts_scale 2.5 with .* without model.mla model.experts_scale must be 1"
 read_as qwen3_moe '{"norm_topk_prob": false}'
 ok "... which a list of what no type has would name" lacks \
     's/shared_experts: 0/shared_experts: 1/' \
@@ -588,7 +588,7 @@ ok "... by a list" gives $four '{"moe_layers": [1, 3],
 ok "... all behind the first" gives $four-first '{}' "experts_every: 0" \
     "dense_layers: 1" "dense_ffn: 60"
 ok "... no others" refuses $four '{"moe_layers": [0, 3]}' \
-    "moe_layers is [0, 3]; plait-train has experts in"
+    "moe_layers is [0, 3]; plait-train supports experts in"
 ok "... the last of the first three" gives $four-third '{}' \
     "experts_every: 3" "dense_layers: 0"
 ok "... the last alone" gives $four-last '{}' \
@@ -606,7 +606,7 @@ ok "... that have no chunks" gives $four '{"layer_types": ["full_attention",
     "full_attention", "full_attention", "full_attention"]}' "attention_chunk: 0"
 ok "... no other names" refuses $four '{"layer_types": ["full_attention",
     "chunked_attention", "chunked_attention", "full_attention"]}' \
-    "plait-train has chunked_attention in"
+    "plait-train supports only chunked_attention in"
 ok "... no biases" refuses $four '{"attention_bias": true}' \
     "attention_bias is true"
 ok "... an extension that begins and ends at once" gives $four \
@@ -641,7 +641,7 @@ beside '{"tie_word_embeddings": true}'
 ok "... nor another value" refuses $four-beside '{}' \
     "tie_word_embeddings is true; text_config has another value"
 ok "... and not without it" refuses $four-beside '{"text_config": "gone"}' \
-    "text_config is missing; the text model of a llama4 must be there"
+    "text_config is missing; a llama4 must have it, with its text model"
 beside '{"tie_word_embeddings": false}'
 ok "... the same value is good" gives $four-beside '{}' "experts_every: 2"
 ok "a llama has none of this" refuses llama '{"attention_chunk_size": 8}' \

@@ -240,8 +240,8 @@ four_refused() {
     refused "four.json: $2: only $3" --model four.json --gpus 8
 }
 sparse='moe_layers or interleave_moe_layer_step'
-experts='experts in the last of every so many layers, or in all behind the first ones, can be planned'
-rotary='the last of every so many layers can be planned without rotary positions'
+experts='experts in every Nth layer, or in all layers after the first ones, can be planned'
+rotary='every Nth layer can be planned without rotary positions'
 types='chunked_attention in the layers with rotary positions and full_attention in the others can be planned'
 every='"interleave_moe_layer_step": 2'
 # repeat TEXT N: so many of a list

@@ -246,9 +246,9 @@ class Tests:
         what is under way is neither lost nor moved."""
         anyway = ["--resume-anyway", "sync.delay,sync.steps,sync.fragments"]
         for keys, more, says in (
-                ("delay=1", anyway, "under way there: sync.delay was 2"),
-                ("steps=5", anyway, "under way there: sync.steps was 4"),
-                ("fragments=2", anyway, "under way there: sync.fragments was "),
+                ("delay=1", anyway, "(sync.delay): sync.delay was 2"),
+                ("steps=5", anyway, "(sync.delay): sync.steps was 4"),
+                ("fragments=2", anyway, "(sync.delay): sync.fragments was "),
                 ("", ["--set", f"train.steps={SAVED}"], "must be above 5")):
             self.reference("delay")
             try:

@@ -34,8 +34,8 @@ static void check_model(void)
     CASE(CONFIG, "model.mlp_bias is for llama models", TO_GPT2,
          c.model.mlp_bias = true);
     CASE(TRAINER,
-         "model.mlp_bias with model.shared_experts: plait-train trains one "
-         "without the other",
+         "model.mlp_bias with model.shared_experts: plait-train "
+         "cannot combine the two",
          c.model.experts = 8, c.model.shared_experts = 1,
          c.model.mlp_bias = true);
     CASE(TRAINER, NULL, c.model.experts = 8, c.model.mlp_bias = true);
@@ -59,7 +59,7 @@ static void check_norms(void)
          c.model.norm_place = PLAIT_NORMS_AFTER);
     CASE(TRAINER,
          "model.norm_place after or both with model.residual_multiplier 0.5: "
-         "plait-train trains one without the other",
+         "plait-train cannot combine the two",
          c.model.norm_place = PLAIT_NORMS_BOTH, c.model.experts = 0,
          c.model.residual_multiplier = 0.5);
     CASE(CONFIG,
@@ -71,8 +71,8 @@ static void check_norms(void)
          "norm",
          TO_GPT2, c.model.qk_norm_whole = true);
     CASE(TRAINER,
-         "model.norm_plus_one with model.qk_norm_whole: plait-train trains one "
-         "without the other",
+         "model.norm_plus_one with model.qk_norm_whole: plait-train "
+         "cannot combine the two",
          c.model.qk_norm = c.model.qk_norm_whole = c.model.norm_plus_one =
              true);
     CASE(TRAINER,
@@ -86,16 +86,16 @@ static void check_mtp(void)
 {
     CASE(TRAINER, NULL, c.model.mtp_layers = 1);
     CASE(TRAINER,
-         "model.mtp_layers 1 with optim.qk_clip: plait-train trains one "
-         "without the other",
+         "model.mtp_layers 1 with optim.qk_clip: plait-train "
+         "cannot combine the two",
          c.model.mtp_layers = 1, c.optim.qk_clip = 100);
     CASE(TRAINER,
          "model.mtp_layers 1 with model.residual_multiplier: plait-train "
-         "trains one without the other",
+         "cannot combine the two",
          c.model.mtp_layers = 1, c.model.residual_multiplier = 0.5);
     CASE(TRAINER,
-         "model.mtp_layers 1 with model.experts_every: plait-train trains one "
-         "without the other",
+         "model.mtp_layers 1 with model.experts_every: plait-train "
+         "cannot combine the two",
          c.model.mtp_layers = 1, c.model.experts_every = 2);
 }
 

@@ -16,12 +16,12 @@ static void check_rotary(void)
          c.model.rope_factor = 8, c.model.rope_scaling = PLAIT_ROPE_YARN,
          c.model.rope_low_freq_factor = 2, c.model.rope_high_freq_factor = 1);
     CASE(CONFIG,
-         "model.rope_theta_window 100: model.sliding_window is 0, no layer has "
-         "a window",
+         "model.rope_theta_window 100: model.sliding_window is 0, so no layer "
+         "has a window",
          c.model.rope_theta_window = 100);
     CASE(CONFIG,
-         "model.rope_theta_window 100: model.sliding_window is 0, no layer has "
-         "a window",
+         "model.rope_theta_window 100: model.sliding_window is 0, so no layer "
+         "has a window",
          TO_GPT2, c.model.rope_theta_window = 100);
     CASE(CONFIG,
          "model.rope_theta_window must be 0 or a number from 1 to 1e+12, not "
@@ -82,11 +82,11 @@ static void check_reach(void)
     CASE(TRAINER, NULL, c.model.attention_chunk = 4);
     CASE(TRAINER,
          "model.attention_chunk 4 with model.sliding_window 3: plait-train "
-         "trains one without the other",
+         "cannot combine the two",
          c.model.attention_chunk = 4, c.model.sliding_window = 3);
     CASE(TRAINER,
-         "model.attention_chunk: model.no_rope_every is 1, no layer has rotary "
-         "positions",
+         "model.attention_chunk: model.no_rope_every is 1, so no layer has "
+         "rotary positions",
          c.model.attention_chunk = 4, c.model.no_rope_every = 1);
     CASE(TRAINER, NULL, c.model.attention_chunk = 4, c.model.no_rope_every = 2);
 }
@@ -103,24 +103,24 @@ static void check_scores(void)
          c.model.qk_l2_norm = true);
     CASE(TRAINER, NULL, c.model.qk_l2_norm = true);
     CASE(TRAINER,
-         "model.qk_l2_norm with model.qk_norm: plait-train trains one without "
-         "the other",
+         "model.qk_l2_norm with model.qk_norm: plait-train "
+         "cannot combine the two",
          c.model.qk_l2_norm = c.model.qk_norm = true);
     CASE(TRAINER,
-         "model.qk_l2_norm: model.no_rope_every is 1, no layer has rotary "
-         "positions",
+         "model.qk_l2_norm: model.no_rope_every is 1, so no layer has "
+         "rotary positions",
          c.model.qk_l2_norm = true, c.model.no_rope_every = 1);
     CASE(CONFIG, "model.attention_temperature is for llama models", TO_GPT2,
          c.model.attention_temperature = 0.1);
     CASE(TRAINER,
-         "model.attention_temperature 0.1: model.no_rope_every is 0, no layer "
-         "is without rotary positions",
+         "model.attention_temperature 0.1: model.no_rope_every is 0, so all "
+         "layers have rotary positions",
          c.model.attention_temperature = 0.1);
     CASE(TRAINER, NULL, c.model.attention_temperature = 0.1,
          c.model.no_rope_every = 8);
     CASE(TRAINER,
-         "model.attention_temperature 0.1: model.no_rope_every is 9, no layer "
-         "is without rotary positions",
+         "model.attention_temperature 0.1: model.no_rope_every is 9, so all "
+         "layers have rotary positions",
          c.model.attention_temperature = 0.1, c.model.no_rope_every = 9);
     CASE(TRAINER,
          "model.attention_temperature_floor 4: model.attention_temperature is "
@@ -133,11 +133,11 @@ static void check_latent(void)
 {
     CASE(TRAINER, NULL, TO_LATENT);
     CASE(TRAINER,
-         "model.mla with model.qk_norm: plait-train trains one without the "
-         "other",
+         "model.mla with model.qk_norm: plait-train "
+         "cannot combine the two",
          TO_LATENT, c.model.qk_norm = true);
     CASE(TRAINER,
-         "model.mla with model.mup: plait-train trains one without the other",
+         "model.mla with model.mup: plait-train cannot combine the two",
          TO_LATENT, c.model.mup = 16);
     CASE(TRAINER,
          "model.mla with model.kv_heads 4: set model.kv_heads to model.heads "

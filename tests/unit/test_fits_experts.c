@@ -22,7 +22,7 @@ static void check_layers(void)
     CASE(TRAINER, NULL, c.model.dense_layers = 2, c.model.dense_ffn = 48);
     CASE(TRAINER,
          "model.dense_ffn 48: model.dense_layers is 0 and model.experts_every "
-         "is 0 or 1, no layer is that wide",
+         "is 0 or 1, so no layer has an mlp of this width",
          c.model.dense_ffn = 48);
     CASE(MODEL, NULL, c.model.dense_ffn = 50, l.size[PLAIT_TP] = 4);
     CASE(MODEL, "model.dense_ffn 50 is not divisible by tp 4",
@@ -36,7 +36,7 @@ static void check_layers(void)
     CASE(TRAINER, NULL, c.model.experts_every = 2, c.model.dense_ffn = 48);
     CASE(TRAINER, NULL, c.model.experts_every = 8);
     CASE(TRAINER,
-         "model.experts_every 9 is more than model.layers 8, no layer has "
+         "model.experts_every 9 is more than model.layers 8, so no layer has "
          "experts",
          c.model.experts_every = 9);
 }
@@ -49,17 +49,17 @@ static void check_scores(void)
     CASE(CONFIG, NULL, c.model.experts = 0, c.model.experts_top_k = 9);
     CASE(CONFIG,
          "model.experts_scores input with model.experts_capacity: "
-         "plait-train trains one without the other",
+         "plait-train cannot combine the two",
          c.model.experts_scores = PLAIT_SCORES_INPUT,
          c.model.experts_capacity = 1.5);
     CASE(CONFIG,
          "model.experts_scores input with model.experts_scale: plait-train "
-         "trains one without the other",
+         "cannot combine the two",
          c.model.experts_scores = PLAIT_SCORES_INPUT,
          c.model.experts_scale = 2);
     CASE(CONFIG,
          "model.experts_scores input with model.experts_weights: plait-train "
-         "trains one without the other",
+         "cannot combine the two",
          c.model.experts_scores = PLAIT_SCORES_INPUT,
          c.model.experts_weights = PLAIT_WEIGHTS_SCORES);
     CASE(CONFIG, "model.experts_scores: model.experts is 0, the model has none",

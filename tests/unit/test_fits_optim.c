@@ -31,8 +31,7 @@ static void check_kept(void)
          "novograd or lion",
          TO_BARE, c.optim.kind = PLAIT_OPTIM_SOAP);
     CASE(CONFIG,
-         "optim.masters bf16: parallel.offload must leave the optimizer where "
-         "it is",
+         "optim.masters bf16: parallel.offload must be none or activations",
          TO_BARE, c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER);
     CASE(CONFIG, "optim.masters bf16: sync.mode must be each", TO_BARE,
          c.sync.mode = PLAIT_SYNC_LOCAL, c.sync.steps = 2);

@@ -47,23 +47,23 @@ static void check_sync(void)
     CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.steps = 3,
          c.sync.delay = 2, c.sync.mixing = 1);
     CASE(CONFIG,
-         "sync.mixing 0.5: sync.delay must be at least 1, as without it there "
-         "is nothing to keep",
+         "sync.mixing 0.5: sync.delay must be at least 1; without a delay "
+         "sync.mixing has no effect",
          c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.mixing = 0.5);
     CASE(CONFIG,
-         "sync.mixing 0: sync.delay must be at least 1, as without it there "
-         "is nothing to keep",
+         "sync.mixing 0: sync.delay must be at least 1; without a delay "
+         "sync.mixing has no effect",
          c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.mixing = 0);
     CASE(ALL,
-         "sync.gradients fp8: dp must be below 8, not 8: so many replicas send "
-         "no fewer bytes than in fp32; use that",
+         "sync.gradients fp8: dp must be below 8, not 8: with so many replicas "
+         "it sends no fewer bytes than fp32; use fp32",
          c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.gradients = PLAIT_SYNC_FP8,
          l.size[PLAIT_DP] = 8);
     CASE(ALL, NULL, c.sync.mode = PLAIT_SYNC_DILOCO,
          c.sync.gradients = PLAIT_SYNC_FP8, l.size[PLAIT_DP] = 4);
     CASE(ALL,
-         "sync.gradients bf16: dp must be below 4, not 4: so many replicas "
-         "send no fewer bytes than in fp32; use that",
+         "sync.gradients bf16: dp must be below 4, not 4: with so many "
+         "replicas it sends no fewer bytes than fp32; use fp32",
          c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.gradients = PLAIT_SYNC_BF16,
          l.size[PLAIT_DP] = 4);
     CASE(CONFIG,

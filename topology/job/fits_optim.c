@@ -165,7 +165,7 @@ static int check_masters(const struct plait_job_config *config,
         config->train.precision != PLAIT_BF16 ? "train.precision must be bf16"
         : !is_plain(c->kind)                  ? name
         : config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER
-            ? "parallel.offload must leave the optimizer where it is"
+            ? "parallel.offload must be none or activations"
         : plait_sync_parts(&config->sync) ? "sync.mode must be each"
         : c->qk_clip > 0                  ? "optim.qk_clip must be 0"
         : config->model.experts_scores == PLAIT_SCORES_SIGMOID

@@ -136,8 +136,8 @@ static int check_form(const struct plait_sync_config *s, int dp,
     if (dp >= most)
         return plait_errorf(err,
                             "sync.gradients %s: dp must be below %d, not %d: "
-                            "so many replicas send no fewer bytes than in "
-                            "fp32; use that",
+                            "with so many replicas it sends no fewer bytes "
+                            "than fp32; use fp32",
                             form, most, dp);
     return 0;
 }
@@ -160,8 +160,8 @@ static int check_delay(const struct plait_sync_config *s,
     if (s->delay == 0 && s->mixing >= 0 &&
         (s->mixing > 0 || s->mode == PLAIT_SYNC_DILOCO))
         return plait_errorf(err,
-                            "sync.mixing %g: sync.delay must be at least 1, as "
-                            "without it there is nothing to keep",
+                            "sync.mixing %g: sync.delay must be at least 1; "
+                            "without a delay sync.mixing has no effect",
                             s->mixing);
     return 0;
 }

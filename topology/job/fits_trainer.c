@@ -78,7 +78,7 @@ int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
     if (m->rope_theta_window > 0 && !m->sliding_window)
         return plait_errorf(err,
                             "model.rope_theta_window %g: model.sliding_window "
-                            "is 0, no layer has a window",
+                            "is 0, so no layer has a window",
                             m->rope_theta_window);
     return 0;
 }
@@ -142,7 +142,7 @@ static int check_input(const struct plait_model_config *m,
         return 0;
     return plait_errorf(err,
                         "model.experts_scores input with model.experts_%s: "
-                        "plait-train trains one without the other",
+                        "plait-train cannot combine the two",
                         key);
 }
 
@@ -191,8 +191,8 @@ static int check_latent(const struct plait_model_config *m,
                             m->kv_heads, m->heads);
     if (key)
         return plait_errorf(err,
-                            "model.mla with model.%s: plait-train trains one "
-                            "without the other",
+                            "model.mla with model.%s: plait-train "
+                            "cannot combine the two",
                             key);
     if (m->mla_rope < 2 || m->mla_rope % 2)
         return plait_errorf(err,
@@ -220,18 +220,18 @@ static int check_unused(const struct plait_model_config *m,
     if (m->experts_every > m->layers)
         return plait_errorf(err,
                             "model.experts_every %d is more than model.layers "
-                            "%d, no layer has experts",
+                            "%d, so no layer has experts",
                             m->experts_every, m->layers);
     if (key && m->no_rope_every == 1)
         return plait_errorf(err,
-                            "model.%s: model.no_rope_every is 1, no layer has "
-                            "rotary positions",
+                            "model.%s: model.no_rope_every is 1, so no layer "
+                            "has rotary positions",
                             key);
     if (m->attention_temperature > 0 &&
         (!m->no_rope_every || m->no_rope_every > m->layers))
         return plait_errorf(err,
                             "model.attention_temperature %g: "
-                            "model.no_rope_every is %d, no layer is without "
+                            "model.no_rope_every is %d, so all layers have "
                             "rotary positions",
                             m->attention_temperature, m->no_rope_every);
     if (!(m->attention_temperature > 0) && m->attention_temperature_floor &&
@@ -253,14 +253,14 @@ static int check_llama4(const struct plait_model_config *m,
 
     if (key && (m->mla_kv || (m->qk_l2_norm && m->qk_norm)))
         return plait_errorf(err,
-                            "model.%s with model.%s: plait-train trains one "
-                            "without the other",
+                            "model.%s with model.%s: plait-train "
+                            "cannot combine the two",
                             key, m->mla_kv ? "mla" : "qk_norm");
     if (m->attention_chunk && m->sliding_window)
         return plait_errorf(err,
                             "model.attention_chunk %d with "
-                            "model.sliding_window %d: plait-train trains one "
-                            "without the other",
+                            "model.sliding_window %d: plait-train "
+                            "cannot combine the two",
                             m->attention_chunk, m->sliding_window);
     return check_unused(m, err);
 }
@@ -271,8 +271,8 @@ static int check_trained_model(const struct plait_model_config *m,
 {
     if (m->norm_plus_one && m->qk_norm && m->qk_norm_whole)
         return plait_errorf(err, "model.norm_plus_one with "
-                                 "model.qk_norm_whole: plait-train trains one "
-                                 "without the other");
+                                 "model.qk_norm_whole: plait-train "
+                                 "cannot combine the two");
     if (m->norm_place && m->experts)
         return plait_errorf(err, "model.norm_place after or both with "
                                  "model.experts: plait-train does not train "
@@ -280,8 +280,8 @@ static int check_trained_model(const struct plait_model_config *m,
     if (m->norm_place && plait_model_factor(m->residual_multiplier) != 1)
         return plait_errorf(err,
                             "model.norm_place after or both with "
-                            "model.residual_multiplier %g: plait-train trains "
-                            "one without the other",
+                            "model.residual_multiplier %g: plait-train "
+                            "cannot combine the two",
                             m->residual_multiplier);
     if (m->norm_place && plait_mup_depth(m) != 1)
         return plait_errorf(err,
@@ -294,12 +294,12 @@ static int check_trained_model(const struct plait_model_config *m,
                                  "them in llama models, not in gpt2");
     if (m->shared_experts && m->mlp_bias)
         return plait_errorf(err, "model.mlp_bias with model.shared_experts: "
-                                 "plait-train trains one without the other");
+                                 "plait-train cannot combine the two");
     if (m->dense_ffn && !plait_model_dense_layers(m))
         return plait_errorf(err,
                             "model.dense_ffn %d: model.dense_layers is 0 and "
-                            "model.experts_every is 0 or 1, no layer is that "
-                            "wide",
+                            "model.experts_every is 0 or 1, so no layer has "
+                            "an mlp of this width",
                             m->dense_ffn);
     if (check_llama4(m, err) < 0)
         return -1;
@@ -361,8 +361,8 @@ static int check_mtp(const struct plait_job_config *c, struct plait_error *err)
     if (!m->mtp_layers || !with)
         return 0;
     return plait_errorf(err,
-                        "model.mtp_layers %d with %s: plait-train trains one "
-                        "without the other",
+                        "model.mtp_layers %d with %s: plait-train "
+                        "cannot combine the two",
                         m->mtp_layers, with);
 }
 

@@ -110,14 +110,14 @@ int plait_foreign_llama4(const char *path, const struct plait_pairs *p,
     if (!read_experts(p, model))
         return plait_errorf(err,
                             "%s: moe_layers or interleave_moe_layer_step: only "
-                            "experts in the last of every so many layers, or "
-                            "in all behind the first ones, can be planned",
+                            "experts in every Nth layer, or in all layers "
+                            "after the first ones, can be planned",
                             path);
     if (!read_rotated(p, model))
         return plait_errorf(err,
                             "%s: no_rope_layers or no_rope_layer_interval: "
-                            "only the last of every so many layers can be "
-                            "planned without rotary positions",
+                            "only every Nth layer can be planned without "
+                            "rotary positions",
                             path);
     if (!read_attention(p, model))
         return plait_errorf(err,
