@@ -2,10 +2,10 @@
 """experts that are balanced in each sequence or over the global batch
 
 A small llama with experts reads a text of two languages, the Bible and the
-Bible with each letter turned round the alphabet by 13, passage by passage. A
-balance loss of each sequence wants every passage to use all experts alike;
-one of the global batch (Qiu et al., arXiv 2501.11873) leaves it to a language
-to have experts of its own.
+Bible with each letter shifted by 13 places in the alphabet, passage by passage.
+A balance loss over each sequence makes every passage use all experts alike; one
+over the global batch (Qiu et al., arXiv 2501.11873) allows each language to
+have experts of its own.
 """
 import codecs
 import json
@@ -72,8 +72,8 @@ def read_loads(path):
 
 
 def loads_of(study, model, tokens):
-    """How a trained model chooses: a step on these tokens that moves next to
-    nothing."""
+    """How often a trained model chooses each expert on these tokens: counted in
+    a step whose rate is so small that the weights stay the same."""
     to = f"{model}.{os.path.basename(os.path.dirname(tokens))}"
     study.train({**TEXT, "data.train": tokens, "train.init": model,
                  "train.steps": 1, "train.global_batch": 8 * SEQUENCES,
