@@ -70,6 +70,8 @@ def leave_trained(c):
         c.pop("model.attention_chunk", None)
     if "model.no_rope_every" not in c:
         c.pop("model.attention_temperature", None)
+    if "model.attention_temperature" not in c:
+        c.pop("model.attention_temperature_floor", None)
     if "model.mlp_bias" in c:
         c.pop("model.shared_experts", None)
     longrope(c)
