@@ -144,12 +144,15 @@ static int await_sum(struct plait_meetings *m, int i)
     return 0;
 }
 
+/* Nothing is left of what has arrived, as in a run that was resumed since. */
 static int receive_run(struct plait_meetings *m, int i, double kept)
 {
     const struct plait_fragment_run *run = &m->runs[i];
     struct plait_vectors v = {m->at.v.ops, m->at.v.q, run->n};
+    float *sum = m->pending + run->at;
 
-    if (await_sum(m, i) < 0 || move_common(m, run, m->pending + run->at) < 0)
+    if (await_sum(m, i) < 0 || move_common(m, run, sum) < 0 ||
+        v.ops->fill_zero(v.q, sum, run->n * sizeof(*sum)) < 0)
         return -1;
     return plait_average_mix(&v, m->at.w + run->at, m->at.common + run->at,
                              kept);

@@ -278,6 +278,11 @@ class Tests:
         self.ok(figures(got)[0] == figures(self.reference("diloco"))[SAVED],
                 "a delay from the middle of a run on")
 
+    def state(self, name):
+        """All that the last checkpoint has."""
+        return [parity.load_weights(self.saved(name, parity.STEPS), prefix)
+                for prefix in (None, "optim.", "replica.", "sync.")]
+
     def check_phases(self, name):
         """Resumed after each step, the run ends with the same bits."""
         every = f"{self.work}/every"
@@ -285,14 +290,14 @@ class Tests:
         keep = ["--set", "checkpoint.every=1", "--set", "checkpoint.keep=0"]
         whole = self.run("112", MODES[name], "", "--set",
                          f"checkpoint.dir={every}", *keep)
-        end, wrong = parity.load_weights(self.saved("every", parity.STEPS)), []
+        end, wrong = self.state("every"), []
         for step in range(1, parity.STEPS):
             again = f"{self.work}/again"
             lines = self.run("112", MODES[name], "", "--set",
                              f"checkpoint.dir={again}", "--resume",
                              self.saved("every", step))
-            if figures(lines) != figures(whole)[step:] or end != \
-                    parity.load_weights(self.saved("again", parity.STEPS)):
+            if figures(lines) != figures(whole)[step:] or \
+                    end != self.state("again"):
                 wrong.append(step)
             shutil.rmtree(again)
         self.ok(not wrong, f"{name}: resumed after each step, bit for bit, but "
