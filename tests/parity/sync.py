@@ -303,6 +303,21 @@ class Tests:
         self.ok(not wrong, f"{name}: resumed after each step, bit for bit, but "
                 f"{wrong or 'none'}")
 
+    def check_memory(self):
+        """What two processes hold, as `plait estimate` says: two buffers for
+        gradients in bf16 only where replicas sum them."""
+        half, runs = "grad_reduce=bf16", [
+            (sync, "", self.reference(name)) for name, sync in MODES.items()]
+        runs += [(MODES[name], half, self.run("112", MODES[name], half))
+                 for name in ("local", "post-local")]
+        for sync, strand, lines in runs:
+            keys = [f"sync.{item}" for item in sync.split()]
+            d = parity.memory_deviation(
+                self.args, self.work, "gpt2", "112",
+                " ".join(keys + [strand]), lines[-1]["mem_bytes_stages"])
+            self.ok(d <= parity.MEMORY_RTOL,
+                    f"{sync} {strand}: memory as estimated, to {d:.1%}")
+
     def check_restart(self):
         """With alpha 0 the average stays the initial model. When the rate
         falls, learners restart from it."""
@@ -399,6 +414,7 @@ def main():
             t.check_restart()
             t.check_auto()
         t.check_bytes()
+        t.check_memory()
         t.check_refused()
     print(f"1..{t.n}")
     for what, d in t.worst.items():

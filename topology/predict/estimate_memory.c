@@ -212,11 +212,22 @@ static double ends_and(const struct shards *w, int layers, int dense)
     return regions(w, count);
 }
 
+/* Ranks sum what several have of it: of an expert fewer than of a layer, and
+ * replicas that never train together sum alone. */
+static void drop_unshared(const struct plait_shape *s, struct shards *w)
+{
+    int ranks = plait_sync_apart(&s->c->sync, 0) ? s->cp : s->dp * s->cp;
+
+    for (int kind = 0; kind < PLAIT_KINDS; kind++)
+        if (ranks == (kind == PLAIT_KIND_EXPERT ? s->ep : 1))
+            w->region[kind] = 0;
+}
+
 /* Whole regions that ZeRO 2 and 3 gather, in buffers of each size. Gradients:
- * estimate_zero.c. Weights: of the layer at work and the next one; of the ends,
- * one of each. */
+ * estimate_zero.c; those of `sums` are sent. Weights: of the layer at work and
+ * the next one; of the ends, one of each. */
 static double zero_bytes(const struct plait_shape *s, const struct shards *w,
-                         int rank)
+                         const struct shards *sums, int rank)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     struct plait_zero_count count;
@@ -227,27 +238,28 @@ static double zero_bytes(const struct plait_shape *s, const struct shards *w,
     plait_shape_zero(s, rank, &count);
     sum += 4 * regions(w, count.whole);
     if (p->grad_reduce == PLAIT_GRAD_BF16)
-        sum += 2 * regions(w, count.sums);
+        sum += 2 * regions(sums, count.sums);
     if (p->zero >= 3)
         sum += s->element * ends_and(w, plait_shape_gathered(s, rank, false),
                                      plait_shape_gathered(s, rank, true));
     return sum;
 }
 
-/* Where buckets are reduced in bf16: two of the largest. Where one rank sums
- * all gradients: the largest region. */
-static double sum_bytes(const struct plait_shape *s, const struct shards *w,
+/* Where buckets of `sums` are reduced in bf16: two of the largest, which no
+ * layer joins behind the experts of another. Where one rank sums all gradients:
+ * the largest region. */
+static double sum_bytes(const struct plait_shape *s, const struct shards *sums,
                         int layers, int dense)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     double most = 0, bucket;
 
     for (int kind = 0; kind < PLAIT_KINDS; kind++)
-        most = fmax(most, w->region[kind]);
-    bucket = ends_and(w, layers - dense, dense);
+        most = fmax(most, sums->region[kind]);
+    bucket = ends_and(sums, s->m->experts ? 1 : layers - dense, dense);
     if (p->grad_sync == PLAIT_GRAD_BUCKETED)
         bucket = fmin(most + plait_pieces_bucket_bytes(s) / 4, bucket);
-    if (p->zero >= 2 || s->dp * s->cp == 1)
+    if (p->zero >= 2)
         return 0;
     if (p->grad_sync == PLAIT_GRAD_NAIVE)
         return 4 * most;
@@ -309,10 +321,13 @@ static double buffer_bytes(const struct plait_shape *s,
                            const struct shards *w, int rank, int slots)
 {
     int layers = plait_shape_layers(s, rank);
+    struct shards sums = *w;
     double sum = message_bytes(s, z, rank, slots) + tied_bytes(s, w, rank) +
-                 sum_bytes(s, w, layers, plait_shape_dense(s, rank)) +
-                 zero_bytes(s, w, rank) + score_scratch(s);
+                 score_scratch(s);
 
+    drop_unshared(s, &sums);
+    sum += sum_bytes(s, &sums, layers, plait_shape_dense(s, rank)) +
+           zero_bytes(s, w, &sums, rank);
     return sum + (plait_shape_on_cpu(s) ? 0 : CONTEXT);
 }
 
