@@ -240,8 +240,10 @@ static double zero_bytes(const struct plait_shape *s, const struct shards *w,
     if (p->grad_reduce == PLAIT_GRAD_BF16)
         sum += 2 * regions(sums, count.sums);
     if (p->zero >= 3)
-        sum += s->element * ends_and(w, plait_shape_gathered(s, rank, false),
-                                     plait_shape_gathered(s, rank, true));
+        sum += s->element * (ends_and(w, plait_shape_gathered(s, rank, false),
+                                      plait_shape_gathered(s, rank, true)) +
+                             plait_shape_gathered_further(s, rank) *
+                                 w->region[PLAIT_KIND_EXPERT]);
     return sum;
 }
 

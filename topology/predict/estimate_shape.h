@@ -137,6 +137,8 @@ void plait_shape_zero(const struct plait_shape *shape, int rank,
 /* Layers without experts (dense) or the others whose weights ZeRO 3 has at
  * once: of the layer at work and the next one. */
 int plait_shape_gathered(const struct plait_shape *shape, int rank, bool dense);
+/* How many more layers' experts than layers with experts. */
+int plait_shape_gathered_further(const struct plait_shape *shape, int rank);
 
 /* Bytes that the optimizer of a pipeline rank holds beside
  * plait_optim_state_bytes() of each weight, where its state is not the same for

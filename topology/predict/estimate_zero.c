@@ -208,3 +208,16 @@ int plait_shape_gathered(const struct plait_shape *s, int rank, bool dense)
     }
     return most;
 }
+
+/* Behind the last layer are those of a module that predicts a token further. */
+int plait_shape_gathered_further(const struct plait_shape *s, int rank)
+{
+    const struct plait_model_config *m = s->m;
+    int here = plait_shape_gathered(s, rank, false);
+    bool last = plait_shape_chunk(s, rank, s->v - 1) > 0 &&
+                !plait_model_dense(m, m->layers - 1);
+
+    if (rank < s->pp - 1 || !m->mtp_layers || !m->experts)
+        return 0;
+    return here > last ? 0 : 1 + last - here;
+}
