@@ -76,6 +76,11 @@ static bool fits_experts(const struct plait_model_config *m,
 
     if (type->llama4 || !m->experts)
         return type->experts == (m->experts > 0);
+    if (type->sigmoid)
+        return sigmoid && !m->shared_experts && !m->dense_layers &&
+               m->experts_groups < 2 &&
+               m->experts_weights == PLAIT_WEIGHTS_SHARES &&
+               plait_model_factor(m->experts_scale) == 1;
     if (!type->experts || type->glm != (m->shared_experts > 0) ||
         sigmoid != (type->glm && !type->softmax))
         return false;
@@ -84,35 +89,60 @@ static bool fits_experts(const struct plait_model_config *m,
     if (sigmoid)
         return true;
     return m->experts_groups < 2 && plait_model_factor(m->experts_scale) == 1 &&
-           (type->own_width ||
-            (m->experts_weights == PLAIT_WEIGHTS_SHARES && !m->dense_layers));
+           (type->own_width || !m->dense_layers) &&
+           (type->own_width || type->topk_prob ||
+            m->experts_weights == PLAIT_WEIGHTS_SHARES);
 }
 
-/* Whether the type has exactly the features that the model has. */
-static bool fits_type(const struct plait_model_config *m,
+static bool fits_bias(const struct plait_model_config *m,
                       const struct plait_hf_type *type)
 {
-    bool bias =
-        (type->qkv && m->attention_bias == PLAIT_BIAS_QKV) ||
-        (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
-        (type->glm && !type->latent && m->attention_bias == PLAIT_BIAS_QKV) ||
-        (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
+    if (m->attention_bias == PLAIT_BIAS_NONE)
+        return !type->qkv;
+    if (m->attention_bias == PLAIT_BIAS_ALL)
+        return type->all || type->out_bias;
+    return type->qkv || type->out_bias || (type->glm && !type->latent);
+}
+
+/* Which layers have windows, and which have no rotary positions. */
+static bool fits_layers(const struct plait_model_config *m,
+                        const struct plait_hf_type *type)
+{
     bool windows = !m->sliding_window ||
                    type->window == PLAIT_HF_WINDOW_ASKED ||
                    type->window == PLAIT_HF_WINDOW_TYPES ||
                    (type->window == PLAIT_HF_WINDOW &&
                     !m->full_attention_every && !m->full_attention_first);
 
-    return bias && windows && fits_experts(m, type) &&
-           type->latent == (m->mla_kv > 0) &&
+    if (type->no_rope_full)
+        return m->sliding_window
+                   ? m->no_rope_every == m->full_attention_every &&
+                         !m->full_attention_first
+                   : !m->no_rope_every;
+    return windows && (type->no_rope || !m->no_rope_every);
+}
+
+/* Whether heads have as many columns together as the type wants. */
+static bool fits_heads(const struct plait_model_config *m,
+                       const struct plait_hf_type *type)
+{
+    return !type->square ||
+           (int64_t)plait_model_head_dim(m) * m->heads == m->hidden;
+}
+
+/* Whether the type has exactly the features that the model has. */
+static bool fits_type(const struct plait_model_config *m,
+                      const struct plait_hf_type *type)
+{
+    return fits_bias(m, type) && fits_layers(m, type) && fits_heads(m, type) &&
+           fits_experts(m, type) && type->latent == (m->mla_kv > 0) &&
            ((type->glm && !type->softmax) || !m->mtp_layers) &&
            (type->glm || type->qk_norm == m->qk_norm) &&
            type->sinks == m->attention_sinks &&
            (type->mlp_bias || type->sinks == m->mlp_bias) &&
-           type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
-           type->olmo == (m->qk_norm && m->qk_norm_whole) &&
+           type->after == (m->norm_place == PLAIT_NORMS_AFTER) &&
+           type->whole == (m->qk_norm && m->qk_norm_whole) &&
            fits_positions(m, type) && fits_llama4(m, type) &&
-           (type->no_rope || !m->no_rope_every) &&
            type->both == (m->norm_place == PLAIT_NORMS_BOTH) &&
            fits_constants(m, type);
 }
@@ -198,7 +228,8 @@ static int refuse_softmax(const struct plait_model_config *m,
     if (!m->mla_kv && !m->qk_norm && !shares)
         return plait_errorf(err, "model.experts_weights scores: of Hugging "
                                  "Face's types without model.mla only "
-                                 "qwen3_moe has it, with model.qk_norm");
+                                 "qwen3_moe and olmoe have it, with "
+                                 "model.qk_norm");
     return 0;
 }
 
@@ -238,9 +269,9 @@ static int refuse_few(const struct plait_model_config *m,
         return plait_errorf(err,
                             "model.mtp_layers %d without "
                             "model.experts_scores sigmoid: of Hugging Face's "
-                            "model types only glm4_moe, deepseek_v3 and "
-                            "kimi_k2 have multi-token prediction, and they "
-                            "need sigmoid",
+                            "model types only glm4_moe, glm4_moe_lite, "
+                            "deepseek_v3 and kimi_k2 have multi-token "
+                            "prediction, and they need sigmoid",
                             m->mtp_layers);
     if (m->rope_factor > 1 && m->rope_scaling != PLAIT_ROPE_LONGROPE &&
         plait_model_partly_rotated(m))

@@ -59,187 +59,6 @@ static const struct plait_hf_only llama_only[] = {
 static const struct plait_hf_only not_latent[] = {
     {"rope_interleave", {"false"}}, {NULL, {NULL}}};
 
-/* Of types that have none of these. */
-static const struct plait_hf_only no_experts[] = {
-    {"num_local_experts", {"null"}},
-    {"num_experts_per_tok", {"null"}},
-    {NULL, {NULL}}};
-static const struct plait_hf_only no_own_width[] = {
-    {"num_experts", {"null"}},
-    {"moe_intermediate_size", {"null"}},
-    {"norm_topk_prob", {"null"}},
-    {"mlp_only_layers", {"[]"}},
-    {NULL, {NULL}}};
-
-const struct plait_hf_type plait_hf_types[] = {
-    /* the first that fits a model is written */
-    {.name = "llama",
-     .class = "LlamaForCausalLM",
-     .theta = 1e4,
-     .all = true,
-     .mlp_bias = true},
-    {.name = "mistral",
-     .class = "MistralForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 8,
-     .reach = 4096,
-     .window = PLAIT_HF_WINDOW},
-    {.name = "mixtral",
-     .class = "MixtralForCausalLM",
-     .theta = 1e6,
-     .kv_heads = 8,
-     .window = PLAIT_HF_WINDOW,
-     .experts = true},
-    {.name = "gpt_oss",
-     .class = "GptOssForCausalLM",
-     .theta = 1.5e5,
-     .kv_heads = 8,
-     .head_dim = 64,
-     .reach = 128,
-     .window = PLAIT_HF_WINDOW_TYPES,
-     .every = 2,
-     .experts = true,
-     .sinks = true,
-     .all = true},
-    {.name = "qwen2",
-     .class = "Qwen2ForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 32,
-     .reach = 4096,
-     .window = PLAIT_HF_WINDOW_ASKED,
-     .qkv = true},
-    {.name = "qwen3",
-     .class = "Qwen3ForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 32,
-     .head_dim = 128,
-     .reach = 4096,
-     .window = PLAIT_HF_WINDOW_ASKED,
-     .all = true,
-     .qk_norm = true},
-    {.name = "qwen3_moe",
-     .class = "Qwen3MoeForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 4,
-     .experts = true,
-     .own_width = true,
-     .all = true,
-     .qk_norm = true},
-    {.name = "glm4_moe",
-     .class = "Glm4MoeForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 8,
-     .experts = true,
-     .partial = true,
-     .glm = true},
-    {.name = "deepseek_v3",
-     .class = "DeepseekV3ForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 128,
-     .experts = true,
-     .glm = true,
-     .latent = true},
-    {.name = "deepseek_v2",
-     .class = "DeepseekV2ForCausalLM",
-     .theta = 1e4,
-     .experts = true,
-     .glm = true,
-     .softmax = true,
-     .latent = true},
-    {.name = "kimi_k2", /* a deepseek_v3 by another name */
-     .class = "DeepseekV3ForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 128,
-     .experts = true,
-     .glm = true,
-     .latent = true},
-    {.name = "granite",
-     .class = "GraniteForCausalLM",
-     .theta = 1e4,
-     .all = true,
-     .mlp_bias = true,
-     .multipliers = true},
-    {.name = "gemma",
-     .class = "GemmaForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 16,
-     .head_dim = 256,
-     .gemma = true,
-     .tied = true,
-     .all = true},
-    {.name = "gemma2",
-     .class = "Gemma2ForCausalLM",
-     .theta = 1e4,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .reach = 4096,
-     .window = PLAIT_HF_WINDOW_TYPES,
-     .every = 2,
-     .scalar = 256,
-     .score_cap = 50,
-     .capped = true,
-     .logit_cap = 30,
-     .gemma = true,
-     .both = true,
-     .tied = true,
-     .all = true},
-    {.name = "gemma3_text",
-     .class = "Gemma3ForCausalLM",
-     .theta = 1e6,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .reach = 4096,
-     .window = PLAIT_HF_WINDOW_TYPES,
-     .every = 6,
-     .theta_window = 1e4,
-     .scalar = 256,
-     .capped = true,
-     .gemma = true,
-     .both = true,
-     .tied = true,
-     .all = true,
-     .qk_norm = true},
-    {.name = "olmo2",
-     .class = "Olmo2ForCausalLM",
-     .theta = 1e4,
-     .all = true,
-     .qk_norm = true,
-     .olmo = true},
-    {.name = "olmo3",
-     .class = "Olmo3ForCausalLM",
-     .theta = 5e5,
-     .reach = 4096,
-     .window = PLAIT_HF_WINDOW_TYPES,
-     .every = 4,
-     .theta_window = 5e5,
-     .all = true,
-     .qk_norm = true,
-     .olmo = true},
-    {.name = "phi3",
-     .class = "Phi3ForCausalLM",
-     .theta = 1e4,
-     .window = PLAIT_HF_WINDOW,
-     .partial = true,
-     .fused = true},
-    {.name = "smollm3",
-     .class = "SmolLM3ForCausalLM",
-     .theta = 2e6,
-     .kv_heads = 4,
-     .window = PLAIT_HF_WINDOW_ASKED,
-     .no_rope = 4,
-     .all = true,
-     .mlp_bias = true,
-     .tied = true},
-    {.name = "llama4_text",
-     .class = "Llama4ForCausalLM",
-     .theta = 5e5,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .no_rope = 4,
-     .experts = true,
-     .llama4 = true},
-    {.name = NULL}};
-
 static int read_head_dim(const struct plait_hf_read *r, int missing)
 {
     static const struct plait_hf_count key[] = {
@@ -255,27 +74,55 @@ static int read_head_dim(const struct plait_hf_read *r, int missing)
     return 0;
 }
 
-static int read_attention(const struct plait_hf_read *r,
-                          const struct plait_hf_type *type)
+/* Of types that say it of q, k and v and of the output. */
+static int read_out_bias(const struct plait_hf_read *r)
+{
+    static const char name[] = "attention_out_bias";
+    bool qkv, out;
+
+    if (plait_hf_bool(r, "attention_bias", true, &qkv) < 0 ||
+        plait_hf_bool(r, name, false, &out) < 0)
+        return -1;
+    if (out && !qkv)
+        return plait_hf_refuse(r, name, json_object_get(r->root, name),
+                               "with attention_bias false plait-train supports "
+                               "only false");
+    r->model->attention_bias = out   ? PLAIT_BIAS_ALL
+                               : qkv ? PLAIT_BIAS_QKV
+                                     : PLAIT_BIAS_NONE;
+    return 0;
+}
+
+static int read_bias(const struct plait_hf_read *r,
+                     const struct plait_hf_type *type)
 {
     static const struct plait_hf_only no_bias[] = {
         {"attention_bias", {"false"}}, {NULL, {NULL}}};
     bool bias = false;
 
-    r->model->attention_sinks = type->sinks;
-    r->model->qk_norm = type->qk_norm;
-    r->model->qk_norm_whole = type->olmo;
-    r->model->norm_place = type->olmo   ? PLAIT_NORMS_AFTER
-                           : type->both ? PLAIT_NORMS_BOTH
-                                        : PLAIT_NORMS_BEFORE;
-    if (!type->glm &&
-        (type->all ? plait_hf_bool(r, "attention_bias", type->sinks, &bias) < 0
-                   : plait_hf_check_only(r, no_bias) < 0))
+    if (type->out_bias)
+        return read_out_bias(r);
+    if (type->glm)
+        return type->latent ? 0 : plait_hf_glm_attention(r);
+    if (type->all ? plait_hf_bool(r, "attention_bias", type->sinks, &bias) < 0
+                  : plait_hf_check_only(r, no_bias) < 0)
         return -1;
     r->model->attention_bias = bias        ? PLAIT_BIAS_ALL
                                : type->qkv ? PLAIT_BIAS_QKV
                                            : PLAIT_BIAS_NONE;
-    if (type->glm && !type->latent && plait_hf_glm_attention(r) < 0)
+    return 0;
+}
+
+static int read_attention(const struct plait_hf_read *r,
+                          const struct plait_hf_type *type)
+{
+    r->model->attention_sinks = type->sinks;
+    r->model->qk_norm = type->qk_norm;
+    r->model->qk_norm_whole = type->whole;
+    r->model->norm_place = type->after  ? PLAIT_NORMS_AFTER
+                           : type->both ? PLAIT_NORMS_BOTH
+                                        : PLAIT_NORMS_BEFORE;
+    if (read_bias(r, type) < 0)
         return -1;
     if (!json_object_get(r->root, "num_key_value_heads"))
         r->model->kv_heads = type->kv_heads;
@@ -284,9 +131,14 @@ static int read_attention(const struct plait_hf_read *r,
                                                                             : 0;
     if (plait_hf_check_only(r, not_latent) < 0)
         return -1;
-    return read_head_dim(r, type->head_dim) < 0 || plait_hf_layers(r, type) < 0
-               ? -1
-               : 0;
+    if (read_head_dim(r, type->head_dim) < 0)
+        return -1;
+    if (type->square && r->model->head_dim)
+        return plait_hf_refuse(r, "head_dim",
+                               json_object_get(r->root, "head_dim"),
+                               "this type has only hidden_size / "
+                               "num_attention_heads");
+    return plait_hf_layers(r, type);
 }
 
 static int read_gpt2(const struct plait_hf_read *r)
@@ -300,73 +152,6 @@ static int read_gpt2(const struct plait_hf_read *r)
     if (!r->model->ffn)
         r->model->ffn = 4 * r->model->hidden;
     return plait_hf_real(r, r->root, "layer_norm_epsilon", &r->model->norm_eps);
-}
-
-/* The first layers, which have an mlp of the width of other types' in place of
- * experts. */
-static int read_dense(const struct plait_hf_read *r)
-{
-    const json_t *list = json_object_get(r->root, "mlp_only_layers");
-    struct plait_model_config *m = r->model;
-    bool first = !list || json_is_null(list) || json_is_array(list);
-    const json_t *layer;
-    size_t i;
-
-    json_array_foreach(list, i, layer)
-    {
-        first &= json_is_integer(layer) &&
-                 json_integer_value(layer) == (json_int_t)i &&
-                 i < (size_t)m->layers;
-    }
-    if (!first)
-        return plait_hf_refuse(r, "mlp_only_layers", list,
-                               "it must be a list of the first layers, 0, 1 "
-                               "and so on; plait-train supports no others");
-    m->dense_layers = (int)json_array_size(list);
-    m->dense_ffn = m->dense_layers ? m->ffn : 0;
-    return 0;
-}
-
-/* Experts whose width has a key of its own. */
-static int read_own_width(const struct plait_hf_read *r)
-{
-    static const struct plait_hf_count keys[] = {
-        {"moe_intermediate_size", PLAIT_HF_MODEL(ffn), false},
-        {"num_experts", PLAIT_HF_MODEL(experts), true},
-        {"num_local_experts", PLAIT_HF_MODEL(experts), true},
-        {"num_experts_per_tok", PLAIT_HF_MODEL(experts_top_k), false},
-        {NULL, 0, false}};
-    bool norm;
-
-    if (plait_hf_bool(r, "norm_topk_prob", false, &norm) < 0 ||
-        read_dense(r) < 0 || plait_hf_counts(r, keys) < 0)
-        return -1;
-    r->model->experts_weights =
-        norm ? PLAIT_WEIGHTS_SHARES : PLAIT_WEIGHTS_SCORES;
-    return r->model->experts ? 0
-                             : plait_hf_refuse(r, "num_experts", NULL,
-                                               "it must be a whole number of "
-                                               "at least 1");
-}
-
-static int read_experts(const struct plait_hf_read *r,
-                        const struct plait_hf_type *type)
-{
-    static const struct plait_hf_count experts[] = {
-        {"num_local_experts", PLAIT_HF_MODEL(experts), false},
-        {"num_experts_per_tok", PLAIT_HF_MODEL(experts_top_k), false},
-        {NULL, 0, false}};
-
-    if (type->glm)
-        return plait_hf_glm_experts(r, type);
-    if (type->llama4)
-        return plait_hf_llama4_experts(r);
-    if (type->own_width)
-        return read_own_width(r);
-    if (plait_hf_check_only(r, no_own_width) < 0)
-        return -1;
-    return type->experts ? plait_hf_counts(r, experts)
-                         : plait_hf_check_only(r, no_experts);
 }
 
 /* A number that is 1 where it is missing. */
@@ -394,8 +179,8 @@ static int read_llama(const struct plait_hf_read *r,
 {
     r->model->family = PLAIT_LLAMA;
     if (plait_hf_counts(r, llama_counts) < 0 ||
-        plait_hf_check_only(r, llama_only) < 0 || read_experts(r, type) < 0 ||
-        read_attention(r, type) < 0 ||
+        plait_hf_check_only(r, llama_only) < 0 ||
+        plait_hf_experts(r, type) < 0 || read_attention(r, type) < 0 ||
         (type->multipliers && read_multipliers(r) < 0) ||
         plait_hf_gate(r, type) < 0 ||
         plait_hf_bool(r, "tie_word_embeddings", type->tied,
@@ -412,23 +197,21 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     const json_t *inner = json_object_get(part, "model_type");
     const struct plait_foreign_type *known;
     const char *name;
-    char want[400];
+    char want[700], names[500];
 
     if (json_is_string(inner))
         type = inner;
     name = json_string_value(type);
     known = name ? plait_foreign_type_find(name) : NULL;
-    snprintf(want, sizeof(want),
-             "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
-             "gpt_oss, qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, "
-             "glm4_moe, deepseek_v2, deepseek_v3, kimi_k2, granite, olmo2, "
-             "olmo3, phi3, smollm3, llama4 and llama4_text",
+    plait_foreign_type_names(names, sizeof(names));
+    snprintf(want, sizeof(want), "%s%s%s; plait-train supports llama4, %s",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)
                  ? "a text model beside one of images: planned, not trained"
              : known ? ": planned, not trained"
-                     : "its layers are not known");
+                     : "its layers are not known",
+             names);
     return plait_hf_refuse(r, "model_type", type, want);
 }
 

@@ -64,26 +64,6 @@ int plait_hf_config_possible(const struct plait_model_config *m,
     return plait_hf_choose_refuse(m, err);
 }
 
-/* Of experts, and of the first layers, whose mlp is as wide as other types'. */
-static int set_own_width(json_t *root, const struct plait_model_config *m)
-{
-    json_t *dense = json_array();
-    int bad = json_object_set_new(root, "moe_intermediate_size",
-                                  json_integer(m->ffn));
-
-    for (int i = 0; i < m->dense_layers; i++)
-        bad |= json_array_append_new(dense, json_integer(i));
-    if (m->dense_layers)
-        bad |= json_object_set_new(root, "intermediate_size",
-                                   json_integer(plait_model_dense_ffn(m)));
-
-    bad |= json_object_set_new(
-        root, "norm_topk_prob",
-        json_boolean(m->experts_weights == PLAIT_WEIGHTS_SHARES));
-    bad |= json_object_set_new(root, "decoder_sparse_step", json_integer(1));
-    return json_object_set_new(root, "mlp_only_layers", dense) | bad;
-}
-
 static int set_layer_types(json_t *root, const struct plait_model_config *m)
 {
     struct plait_model_config longer = *m;
@@ -161,6 +141,17 @@ static int set_caps(json_t *root, const struct plait_model_config *m,
     return bad;
 }
 
+/* Of types that say it of q, k and v and of the output. */
+static int set_out_bias(json_t *root, const struct plait_model_config *m)
+{
+    return json_object_set_new(
+               root, "attention_bias",
+               json_boolean(m->attention_bias != PLAIT_BIAS_NONE)) |
+           json_object_set_new(
+               root, "attention_out_bias",
+               json_boolean(m->attention_bias == PLAIT_BIAS_ALL));
+}
+
 /* The keys that not all types have. */
 static int set_own(json_t *root, const struct plait_model_config *m,
                    const struct plait_hf_type *type)
@@ -189,17 +180,7 @@ static int set_own(json_t *root, const struct plait_model_config *m,
     if (type->scalar)
         bad |= set_scalar(root, m);
     bad |= set_caps(root, m, type);
-    if (type->own_width)
-        bad |= set_own_width(root, m);
-    if (type->glm)
-        bad |= plait_hf_glm_write(root, m, type);
-    else if (type->experts) {
-        bad |= json_object_set_new(
-            root, type->own_width ? "num_experts" : "num_local_experts",
-            json_integer(m->experts));
-        bad |= json_object_set_new(root, "num_experts_per_tok",
-                                   json_integer(m->experts_top_k));
-    }
+    bad |= plait_hf_experts_write(root, m, type);
     if (type->latent)
         bad |= plait_hf_latent_write(root, m, type);
     if (type->llama4)
@@ -208,6 +189,8 @@ static int set_own(json_t *root, const struct plait_model_config *m,
         bad |= json_object_set_new(
             root, "attention_bias",
             json_boolean(m->attention_bias == PLAIT_BIAS_ALL));
+    if (type->out_bias)
+        bad |= set_out_bias(root, m);
     if (type->mlp_bias && m->mlp_bias)
         bad |= json_object_set_new(root, "mlp_bias", json_true());
     return bad;

@@ -6,6 +6,7 @@
 
 #include "runtime/checkpoint/hf_read.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define RATE_MOST 0.999 /* that of the keys of plait.yaml */
@@ -23,6 +24,9 @@ static struct rates rates_of(const char *type)
         return (struct rates){"attn_pdrop", "embd_pdrop", "resid_pdrop", 0.1};
     if (strcmp(type, "phi3") == 0)
         return (struct rates){"attention_dropout", NULL, "resid_pdrop", 0};
+    if (strcmp(type, "seed_oss") == 0)
+        return (struct rates){"attention_dropout", NULL, "residual_dropout",
+                              0.1};
     return (struct rates){"attention_dropout", NULL, "hidden_dropout", 0};
 }
 
@@ -103,4 +107,30 @@ int plait_hf_dropout_write(json_t *root, const json_t *old,
         return bad;
     return json_object_set_new(root, keys.embedding, json_real(m->dropout)) |
            json_object_set_new(root, keys.residual, json_real(m->dropout));
+}
+
+/* Append "NAME RATE" to a list; a rate of 0 is none. */
+static void add_rate(char *text, size_t size, const char *name, double rate)
+{
+    size_t n = strlen(text);
+
+    if (rate > 0 && n + strlen(name) + 16 < size)
+        snprintf(text + n, size - n, "%s%s %g", n ? ", " : "", name, rate);
+}
+
+void plait_hf_dropout(const json_t *root, char *text, size_t size)
+{
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    struct rates keys = rates_of(type ? type : "");
+    const char *const names[] = {keys.attention, keys.embedding, keys.residual};
+
+    *text = '\0';
+    for (int i = 0; i < 3; i++) {
+        const json_t *value = names[i] ? json_object_get(root, names[i]) : NULL;
+
+        if (json_is_number(value))
+            add_rate(text, size, names[i], json_number_value(value));
+        else if (names[i] && !value) /* the default of the type */
+            add_rate(text, size, names[i], keys.missing);
+    }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a glm4_moe or deepseek_v3 has beside other types' keys: experts that
- * tokens choose by sigmoids, in the words of DeepSeek-V3, and layers of
- * multi-token prediction, of which plait-train has one (hf_weights.c); and the
- * experts of a deepseek_v2, in the same words. */
+/* What a glm4_moe, glm4_moe_lite or deepseek_v3 has beside other types' keys:
+ * experts that tokens choose by sigmoids, in the words of DeepSeek-V3, and
+ * layers of multi-token prediction, of which plait-train has one
+ * (hf_weights.c); and the experts of a deepseek_v2, in the same words. */
 #include "config.h"
 
 #include <stdio.h>
@@ -27,6 +27,40 @@ static int read_first(const struct plait_hf_read *r, json_int_t missing)
     m->dense_layers = (int)(n < m->layers ? n : m->layers);
     m->dense_ffn = m->dense_layers ? m->ffn : 0;
     return 0;
+}
+
+/* The same of a glm4_moe_lite, by a name for each layer; where these are
+ * missing it is one layer, whatever the key above says. */
+static int read_mlp_types(const struct plait_hf_read *r)
+{
+    static const char name[] = "mlp_layer_types",
+                      key[] = "first_k_dense_replace";
+    const json_t *list = json_object_get(r->root, name), *layer;
+    const json_t *first = json_object_get(r->root, key);
+    struct plait_model_config *m = r->model;
+    bool there = list && !json_is_null(list);
+    bool known = !there || json_array_size(list) == (size_t)m->layers;
+    size_t i, n = 0;
+
+    json_array_foreach(list, i, layer)
+    {
+        const char *text = json_string_value(layer);
+        bool dense = text && !strcmp(text, "dense");
+
+        known &= text && (dense ? n == i : !strcmp(text, "sparse"));
+        n += dense;
+    }
+    if (!known)
+        return plait_hf_refuse(r, name, list,
+                               "it must be a list of \"dense\", for the first "
+                               "layers, and \"sparse\", for all others");
+    m->dense_layers = there ? (int)n : 1;
+    m->dense_ffn = m->dense_layers ? m->ffn : 0;
+    return !first || json_is_null(first) ||
+                   json_integer_value(first) == m->dense_layers
+               ? 0
+               : plait_hf_refuse(r, key, first,
+                                 "mlp_layer_types says another number");
 }
 
 /* A key that may be missing, but whose null says nothing that transformers
@@ -70,8 +104,8 @@ static int read_groups(const struct plait_hf_read *r,
                                    "it must be a whole number of at least 1");
     }
 
-    m->experts_groups = type->latent ? 8 : 1;
-    m->experts_top_groups = type->latent ? 4 : 1;
+    m->experts_groups = type->latent && !type->lite ? 8 : 1;
+    m->experts_top_groups = type->latent && !type->lite ? 4 : 1;
     if (plait_hf_counts(r, keys) < 0)
         return -1;
     if (m->experts_groups == 1 && m->experts_top_groups == 1)
@@ -93,9 +127,10 @@ int plait_hf_glm_experts(const struct plait_hf_read *r,
     bool v2 = type->softmax, v3 = type->latent && !v2, norm;
 
     if (plait_hf_bool(r, "norm_topk_prob", !v2, &norm) < 0 ||
-        read_first(r, v2   ? 0
-                      : v3 ? 3
-                           : 1) < 0)
+        (type->lite ? read_mlp_types(r)
+                    : read_first(r, v2   ? 0
+                                    : v3 ? 3
+                                         : 1)) < 0)
         return -1;
     if (v2 && norm) /* for transformers it is false whatever it is */
         return plait_hf_refuse(r, "norm_topk_prob",
@@ -103,7 +138,7 @@ int plait_hf_glm_experts(const struct plait_hf_read *r,
                                "plait-train supports only false");
     m->experts_scores = v2 ? PLAIT_SCORES_SOFTMAX : PLAIT_SCORES_SIGMOID;
     m->experts_weights = norm ? PLAIT_WEIGHTS_SHARES : PLAIT_WEIGHTS_SCORES;
-    m->experts_scale = v3 ? 2.5 : 1;
+    m->experts_scale = type->lite ? 1.8 : v3 ? 2.5 : 1;
     m->shared_experts = v2 ? 2 : 1;
     if (refuse_null(r, "n_shared_experts",
                     "it must be a whole number of at least 1") < 0 ||
@@ -130,6 +165,18 @@ int plait_hf_glm_attention(const struct plait_hf_read *r)
     return plait_hf_bool(r, "use_qk_norm", false, &r->model->qk_norm);
 }
 
+/* One for each layer. */
+static int set_mlp_types(json_t *root, const struct plait_model_config *m)
+{
+    json_t *list = json_array();
+    int bad = 0;
+
+    for (int i = 0; i < m->layers; i++)
+        bad |= json_array_append_new(
+            list, json_string(i < m->dense_layers ? "dense" : "sparse"));
+    return json_object_set_new(root, "mlp_layer_types", list) | bad;
+}
+
 int plait_hf_glm_write(json_t *root, const struct plait_model_config *m,
                        const struct plait_hf_type *type)
 {
@@ -154,6 +201,8 @@ int plait_hf_glm_write(json_t *root, const struct plait_model_config *m,
     bad |=
         json_object_set_new(root, "attention_bias",
                             json_boolean(m->attention_bias == PLAIT_BIAS_QKV));
+    if (type->lite)
+        bad |= set_mlp_types(root, m);
     if (!type->latent)
         bad |=
             json_object_set_new(root, "use_qk_norm", json_boolean(m->qk_norm));

@@ -19,7 +19,7 @@ enum reason {
     FIRST,    /* the first weights of a new model */
     TRAIN,    /* the loss and the noise of training: keys of plait.yaml */
     UNREAD,   /* the model of this type does not read it */
-    DROPOUT,  /* hf_dropout.c reads it, and plait_hf_dropout() names it */
+    DROPOUT,  /* hf_dropout.c reads it */
 };
 
 enum types {
@@ -35,6 +35,10 @@ enum types {
     LATENT = 512,
     LLAMA4 = 1024,
     IMAGES = 2048, /* a llama4, beside its text_config */
+    LITE = 4096,   /* glm4_moe_lite, a LATENT, too */
+    MINIMAX = 8192,
+    EXAONE = 16384,
+    SEED = 32768,
     SIGMOID = GLM | LATENT,
     BOTH = GPT2 | LLAMA | IMAGES
 };
@@ -78,7 +82,8 @@ static const struct key {
     {"n_group", READ, SIGMOID},
     {"topk_group", READ, SIGMOID},
     {"routed_scaling_factor", READ, SIGMOID},
-    {"use_qk_norm", READ, GLM | LLAMA4},
+    {"mlp_layer_types", READ, LITE},
+    {"use_qk_norm", READ, GLM | LLAMA4 | MINIMAX},
     {"intermediate_size_mlp", READ, LLAMA4},
     {"interleave_moe_layer_step", READ, LLAMA4},
     {"moe_layers", READ, LLAMA4},
@@ -96,7 +101,20 @@ static const struct key {
     {"qk_rope_head_dim", READ, LATENT},
     {"v_head_dim", READ, LATENT},
     {"qk_head_dim", FORM, LATENT}, /* the sum of two of them */
-    {"scoring_func", READ, LATENT},
+    {"scoring_func", READ, LATENT | MINIMAX},
+    {"use_routing_bias", READ, MINIMAX},
+    {"qk_norm_type", READ, MINIMAX},
+    {"shared_intermediate_size", READ, MINIMAX},
+    {"rotary_dim", READ, MINIMAX},
+    {"attn_type_list", READ, MINIMAX},
+    {"layernorm_full_attention_beta", READ, MINIMAX},
+    {"layernorm_linear_attention_beta", UNREAD, MINIMAX}, /* no layer's */
+    {"layernorm_mlp_beta", READ, MINIMAX},
+    {"mlp_intermediate_size", UNREAD, MINIMAX},
+    /* of multi-token prediction, whose weights its files do not have */
+    {"use_mtp", UNREAD, MINIMAX},
+    {"num_mtp_modules", UNREAD, MINIMAX},
+    {"mtp_transformer_layers", UNREAD, MINIMAX},
     {"topk_method", READ, LATENT},
     {"moe_layer_freq", READ, LATENT},
     {"ep_size", RUN, LATENT},
@@ -120,9 +138,10 @@ static const struct key {
     {"rms_norm_eps", READ, LLAMA},
     {"mlp_bias", READ, LLAMA},
     {"attention_bias", READ, LLAMA},
+    {"attention_out_bias", READ, SEED},
     {"rope_theta", READ, LLAMA},
     {"rope_local_base_freq", READ, GEMMA3},
-    {"sliding_window_pattern", READ, GEMMA3},
+    {"sliding_window_pattern", READ, GEMMA3 | EXAONE},
     /* what transformers writes beside the list that it follows from */
     {"_sliding_window_pattern", FORM, GEMMA3},
     {"query_pre_attn_scalar", READ, GEMMA2},
@@ -153,6 +172,7 @@ static const struct key {
     {"embd_pdrop", DROPOUT, GPT2},
     {"embd_pdrop", UNREAD, PHI3},
     {"resid_pdrop", DROPOUT, GPT2 | PHI3},
+    {"residual_dropout", DROPOUT, SEED},
     {"attention_dropout", DROPOUT, LLAMA},
     {"hidden_dropout", DROPOUT, LLAMA},
     {"initializer_range", FIRST, BOTH},
@@ -253,6 +273,14 @@ static unsigned short kind_of(const char *type)
         return GPT2;
     if (strcmp(type, "glm4_moe") == 0)
         return LLAMA | GLM;
+    if (strcmp(type, "glm4_moe_lite") == 0)
+        return LLAMA | LATENT | LITE;
+    if (strcmp(type, "minimax_m2") == 0)
+        return LLAMA | MINIMAX;
+    if (strcmp(type, "exaone4") == 0)
+        return LLAMA | EXAONE;
+    if (strcmp(type, "seed_oss") == 0)
+        return LLAMA | SEED;
     if (strncmp(type, "deepseek_v", 10) == 0 || strcmp(type, "kimi_k2") == 0)
         return LLAMA | LATENT;
     if (strcmp(type, "llama4") == 0)
@@ -295,31 +323,4 @@ int plait_hf_check_keys(const struct plait_hf_read *r, const char *type)
             return plait_hf_refuse(r, key, value, want);
     }
     return 0;
-}
-
-/* Append "NAME RATE" to a list; a rate of 0 is none. */
-static void add_rate(char *text, size_t size, const char *name, double rate)
-{
-    size_t n = strlen(text);
-
-    if (rate > 0 && n + strlen(name) + 16 < size)
-        snprintf(text + n, size - n, "%s%s %g", n ? ", " : "", name, rate);
-}
-
-void plait_hf_dropout(const json_t *root, char *text, size_t size)
-{
-    const char *type = json_string_value(json_object_get(root, "model_type"));
-    unsigned short mine = kind_of(type ? type : "");
-
-    *text = '\0';
-    for (int i = 0; i < NKEYS; i++) {
-        const json_t *value = json_object_get(root, keys[i].name);
-
-        if (keys[i].reason != DROPOUT || !(keys[i].types & mine))
-            continue;
-        if (json_is_number(value))
-            add_rate(text, size, keys[i].name, json_number_value(value));
-        else if (!value && mine == GPT2) /* the default of the type */
-            add_rate(text, size, keys[i].name, 0.1);
-    }
 }

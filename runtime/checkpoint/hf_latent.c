@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The latent attention of a deepseek_v2, a deepseek_v3 and a kimi_k2. */
+/* The latent attention of a deepseek_v2, a deepseek_v3, a kimi_k2 and a
+ * glm4_moe_lite. */
 #include "config.h"
 
 #include <float.h>
@@ -37,9 +38,10 @@ int plait_hf_latent(const struct plait_hf_read *r,
         return plait_hf_refuse(r, "rope_interleave", pairs,
                                "plait-train supports only true");
     if (!json_object_get(r->root, "q_lora_rank")) /* null: queries have none */
-        m->mla_q = 1536;
+        m->mla_q = type->lite ? 768 : 1536;
     m->mla_kv = 512;
-    m->mla_nope = m->mla_value = 128;
+    m->mla_nope = type->lite ? 192 : 128;
+    m->mla_value = type->lite ? 256 : 128;
     m->mla_rope = 64;
     if (plait_hf_check_only(r, only) < 0 ||
         plait_hf_check_only(r, type->softmax ? v2 : v3) < 0 ||

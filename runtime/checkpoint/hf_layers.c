@@ -177,6 +177,24 @@ static int read_no_rope_list(const struct plait_hf_read *r, const json_t *list)
                                  "0");
 }
 
+/* EXAONE 4's, which are those without a window where others have one; a window
+ * that no layer has leaves none with rotary positions. */
+static int read_no_rope_full(const struct plait_hf_read *r)
+{
+    const json_t *window = json_object_get(r->root, "sliding_window");
+    struct plait_model_config *m = r->model;
+
+    if (m->full_attention_first ||
+        (!m->sliding_window && !json_is_null(window)))
+        return plait_hf_refuse(r, "layer_types",
+                               json_object_get(r->root, "layer_types"),
+                               "as layers without a window have no rotary "
+                               "positions, plait-train needs windows in the "
+                               "first layers");
+    m->no_rope_every = m->sliding_window ? m->full_attention_every : 0;
+    return 0;
+}
+
 static int read_no_rope(const struct plait_hf_read *r,
                         const struct plait_hf_type *type)
 {
@@ -190,7 +208,9 @@ static int read_no_rope(const struct plait_hf_read *r,
     const json_t *list = json_object_get(r->root, "no_rope_layers");
 
     if (!type->no_rope)
-        return plait_hf_check_only(r, none);
+        return plait_hf_check_only(r, none) < 0 ? -1
+               : type->no_rope_full             ? read_no_rope_full(r)
+                                                : 0;
     if (list && !json_is_null(list) &&
         !(type->llama4 && json_array_size(list) == 0))
         return read_no_rope_list(r, list);

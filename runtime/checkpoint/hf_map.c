@@ -275,6 +275,16 @@ static void add_input_experts(struct builder *b,
         add_slabs(b, m, per, false);
 }
 
+/* The experts of Mixtral and of MiniMax-M2, which has sigmoids and norms of all
+ * heads' q and k; or of Qwen 3 and OLMoE, which have norms of q and k, as those
+ * of GLM-4.5 and DeepSeek may. */
+static bool named_as_mixtral(const struct plait_model_config *m)
+{
+    return m->experts_scores == PLAIT_SCORES_SIGMOID
+               ? m->qk_norm && m->qk_norm_whole
+               : !m->qk_norm && !m->mla_kv;
+}
+
 /* What a router of sigmoids has beside its matrix, and the experts that all
  * tokens take. */
 static void add_shared(struct builder *b, const struct plait_model_config *m)
@@ -283,8 +293,11 @@ static void add_shared(struct builder *b, const struct plait_model_config *m)
     struct plait_hf_tensor *t;
 
     if (m->experts_scores == PLAIT_SCORES_SIGMOID) {
-        t = add_tensor(b, "router.bias", "mlp.gate.e_score_correction_bias", 1,
-                       m->experts);
+        t = add_tensor(b, "router.bias",
+                       named_as_mixtral(m)
+                           ? "block_sparse_moe.e_score_correction_bias"
+                           : "mlp.gate.e_score_correction_bias",
+                       1, m->experts);
         t->vector = t->exact = true;
     }
     if (!m->shared_experts)
@@ -297,17 +310,14 @@ static void add_shared(struct builder *b, const struct plait_model_config *m)
                C, F);
 }
 
-/* The experts of Mixtral, or of Qwen 3, which has norms of q and k, as those of
- * GLM-4.5 and DeepSeek may. */
 static void add_experts(struct builder *b, const struct plait_model_config *m)
 {
     static const char *const here[] = {"gate", "up", "down"};
     static const char *const mixtral[] = {"w1", "w3", "w2"};
     static const char *const qwen[] = {"gate_proj", "up_proj", "down_proj"};
-    bool sigmoid = m->experts_scores == PLAIT_SCORES_SIGMOID;
-    bool in_mlp = m->qk_norm || sigmoid || m->mla_kv;
-    const char *const *there = in_mlp ? qwen : mixtral;
-    const char *block = in_mlp ? "mlp" : "block_sparse_moe";
+    bool as_mixtral = named_as_mixtral(m);
+    const char *const *there = as_mixtral ? mixtral : qwen;
+    const char *block = as_mixtral ? "block_sparse_moe" : "mlp";
     uint64_t C = m->hidden, F = m->ffn;
     char name[48], hf[64];
 

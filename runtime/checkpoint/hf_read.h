@@ -58,6 +58,12 @@ int plait_hf_bool(const struct plait_hf_read *r, const char *name, bool missing,
                   bool *to);
 
 struct plait_hf_type;
+/* A model's experts, and their keys (not 0: out of memory). */
+int plait_hf_experts(const struct plait_hf_read *r,
+                     const struct plait_hf_type *type);
+int plait_hf_experts_write(json_t *root, const struct plait_model_config *model,
+                           const struct plait_hf_type *type);
+
 /* What differs between a model's layers: sliding windows, rotary positions. */
 int plait_hf_layers(const struct plait_hf_read *r,
                     const struct plait_hf_type *type);

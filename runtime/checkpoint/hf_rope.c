@@ -126,6 +126,28 @@ static int read_partial(const struct rope *rope, const json_t *value)
     return 0;
 }
 
+/* The same number by itself, of a MiniMax-M2, which counts where there is no
+ * factor. */
+static int check_columns(const struct rope *rope, const json_t *factor)
+{
+    static const char name[] = "rotary_dim";
+    struct plait_model_config *m = rope->read->model;
+    const json_t *value = json_object_get(rope->read->root, name);
+    json_int_t n = json_integer_value(value), all = plait_model_head_dim(m);
+
+    if (!value || json_is_null(value))
+        return 0;
+    if (!json_is_integer(value) || n < 2 || n > all || n % 2)
+        return plait_hf_refuse(rope->read, name, value,
+                               "it must be an even number from 2 to head_dim");
+    if (!factor)
+        m->rope_columns = n < all ? (int)n : 0;
+    if (n != plait_model_rope_columns(m))
+        return plait_hf_refuse(rope->read, name, value,
+                               "partial_rotary_factor says another number");
+    return 0;
+}
+
 static int check_partial(const struct rope *rope,
                          const struct plait_hf_type *type)
 {
@@ -137,13 +159,16 @@ static int check_partial(const struct rope *rope,
     if (!value && type->glm && !type->latent)
         rope->read->model->rope_columns =
             plait_model_head_dim(rope->read->model) / 2;
-    if (!value || json_is_null(value) ||
-        (json_is_number(value) && json_number_value(value) == 1))
-        return 0;
-    if (type->partial)
-        return read_partial(rope, value);
-    return plait_hf_refuse(rope->read, name, value,
-                           "plait-train rotates whole heads, as with 1.0");
+    if (value && !json_is_null(value) &&
+        !(json_is_number(value) && json_number_value(value) == 1)) {
+        if (!type->partial)
+            return plait_hf_refuse(rope->read, name, value,
+                                   "plait-train rotates whole heads, as with "
+                                   "1.0");
+        if (read_partial(rope, value) < 0)
+            return -1;
+    }
+    return type->sigmoid ? check_columns(rope, value) : 0;
 }
 
 /* All positions are slower by one factor: the scaling of Llama 3 for texts so
@@ -377,7 +402,7 @@ static int check_same(const struct plait_hf_read *r,
 {
     const json_t *theta = json_object_get(r->root, "rope_theta");
 
-    if (!type->olmo || !r->model->sliding_window || windows->object || !theta ||
+    if (type->gemma || !r->model->sliding_window || windows->object || !theta ||
         json_number_value(theta) == type->theta_window)
         return 0;
     return plait_hf_refuse(r, "rope_theta", theta,

@@ -113,6 +113,9 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
     if (type->partial && (type->glm || plait_model_partly_rotated(m)))
         bad |= json_object_set_new(root, "partial_rotary_factor",
                                    json_real(partial_factor(m)));
+    if (type->sigmoid) /* once more, for others than transformers */
+        bad |= json_object_set_new(root, "rotary_dim",
+                                   json_integer(plait_model_rope_columns(m)));
     if (!(m->rope_factor > 1) && !type->sinks)
         return bad;
     if (m->rope_scaling == PLAIT_ROPE_LONGROPE)

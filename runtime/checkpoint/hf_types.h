@@ -30,11 +30,14 @@ struct plait_hf_type {
                 * has no window */
     double theta_window; /* theta of those with one, where it is not given; 0:
                           * rotary positions are not said for each kind */
-    int no_rope;    /* no_rope_layer_interval where it is missing; 0: the type
-                     * has none of these keys */
-    bool experts;   /* the type always has them, as the two below */
-    bool own_width; /* of experts: in a key of its own, as their names are */
-    bool qkv;       /* biases of q, k and v */
+    int no_rope; /* no_rope_layer_interval where it is missing; 0: the type
+                  * has none of these keys */
+    bool no_rope_full; /* of layers with windows and without, the latter have no
+                        * rotary positions */
+    bool experts;      /* the type always has them, as the two below */
+    bool own_width;    /* of experts: in a key of its own, as their names are */
+    bool topk_prob;    /* norm_topk_prob and num_experts without such a width */
+    bool qkv;          /* biases of q, k and v */
     bool qk_norm;
     bool gemma; /* GeGLU, norms of 1 + weight, scaled embeddings */
     bool both;  /* norms before and after */
@@ -46,7 +49,9 @@ struct plait_hf_type {
     bool sinks;       /* GPT-OSS: of attention, and with them biases of experts,
                        * clamped gates, biases of attention and YaRN where the
                        * keys of these are missing */
-    bool olmo;        /* norms after, one of all heads' q and one of their k */
+    bool whole;       /* with qk_norm: one of all heads' q and one of their k */
+    bool square;      /* heads have hidden_size columns together */
+    bool after;       /* norms after */
     bool multipliers; /* embedding_multiplier and its like */
     bool partial;     /* partial_rotary_factor may be below 1; transformers
                        * takes no rope_type with it that plait-train has, but
@@ -54,6 +59,8 @@ struct plait_hf_type {
     bool fused;       /* q, k and v are one tensor, gate and up another */
     bool tied;        /* tie_word_embeddings where it is missing */
     bool all;         /* attention_bias: biases of q, k, v and the output */
+    bool out_bias;    /* attention_bias: of q, k and v, and attention_out_bias:
+                       * of the output */
     bool mlp_bias;    /* that key: biases of the mlp's three matrices */
     bool glm;         /* attention_bias: of q, k and v; use_qk_norm; experts by
                        * sigmoids, shared ones, first layers without; half of
@@ -65,6 +72,8 @@ struct plait_hf_type {
                        * rotation; chunks; tempered queries */
     bool latent;      /* latent attention, whose biases are of other matrices,
                        * and experts as above with other defaults */
+    bool lite;        /* of these, with mlp_layer_types and defaults again */
+    bool sigmoid;     /* MiniMax-M2: Mixtral's experts, chosen by sigmoids */
 };
 
 extern const struct plait_hf_type plait_hf_types[];

@@ -62,6 +62,11 @@ trip gemma2 2 BF16 bf16
 trip gemma3_text 2 F32 fp32
 trip olmo2 1 F32 fp32
 trip olmo3 2 BF16 bf16
+trip olmoe 2 BF16 bf16
+trip minimax_m2 2 F32 fp32
+trip exaone4 1 BF16 bf16
+trip seed_oss 2 F32 fp32
+trip glm4_moe_lite 2 BF16 bf16
 trip phi3 2 BF16 bf16
 trip phi3-long 1 F32 fp32
 trip smollm3 1 F32 fp32

@@ -49,7 +49,9 @@ for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 phi3-long \
     smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
     glm4_moe-mtp glm4_moe-two deepseek_v2 deepseek_v3 deepseek_v3-5 kimi_k2 \
-    llama4_text llama4_text-first llama4_text-third llama4_text-last; do
+    llama4_text llama4_text-first llama4_text-third llama4_text-last \
+    glm4_moe_lite olmoe minimax_m2 exaone4 seed_oss \
+    seed_oss-out; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -402,6 +404,96 @@ rm -rf "$dir/x" && cp -r "$dir/$glm-mtp" "$dir/x" &&
 ok "... and belong to no model without the key" eval '! "$convert" --from "$dir/x" \
     --to "$dir/x.other" >"$dir/out" 2>&1 &&
     grep -q "tensor model.layers.2.[a-z_.]* does not belong" "$dir/out"'
+ok "olmoe" gives olmoe '{}' "experts: 4" "experts_weights: scores" \
+    "qk_norm: true" "qk_norm_whole: true" "norm_place: before" "ffn: 42"
+ok "... weights that add up to 1" gives olmoe '{"norm_topk_prob": true}' \
+    "experts_weights: shares"
+ok "... clipped queries" refuses olmoe '{"clip_qkv": 8.0}' \
+    "clip_qkv is 8.0; plait-train does not know this key of a olmoe model"
+ok "... heads of another width" refuses olmoe '{"head_dim": 8}' \
+    "head_dim is 8; this type has only hidden_size / num_attention_heads"
+ok "... no width of experts alone" refuses olmoe \
+    '{"moe_intermediate_size": 8}' "moe_intermediate_size is 8; plait-train"
+mini=minimax_m2
+ok "minimax_m2" gives $mini '{"rope_theta": "gone"}' "experts: 4" \
+    "experts_scores: sigmoid" "experts_weights: shares" "shared_experts: 0" \
+    "qk_norm_whole: true" "rope_columns: 4" "rope_theta: 5e+06"
+ok "... by the usual key" gives $mini '{"rotary_dim": "gone",
+    "partial_rotary_factor": 0.25}' "rope_columns: 2"
+ok "... whole heads" gives $mini '{"rotary_dim": "gone"}' "rope_columns: 0"
+ok "... heads of a width that the type has" refuses $mini \
+    '{"head_dim": "gone"}' "[768, 24]"
+ok "... by both" refuses $mini '{"partial_rotary_factor": 0.25}' \
+    "rotary_dim is 4; partial_rotary_factor says another number"
+ok "... more than a head has" refuses $mini '{"rotary_dim": 10}' \
+    "rotary_dim is 10; it must be an even number from 2 to head_dim"
+for key in '"scoring_func": "softmax"' '"use_qk_norm": false' \
+    '"use_routing_bias": false' '"shared_intermediate_size": 8' \
+    '"qk_norm_type": "per_head"' '"norm_topk_prob": false' \
+    '"layernorm_mlp_beta": 3.5' '"num_experts": 4'; do
+    ok "... $key" refuses $mini "{$key}" "; plait-train supports only "
+done
+ok "... the keys of its files" gives $mini '{"attn_type_list": [1, 1],
+    "use_mtp": true, "num_mtp_modules": 3, "mtp_transformer_layers": 1,
+    "qk_norm_type": "per_layer", "shared_intermediate_size": 0,
+    "use_qk_norm": true, "use_routing_bias": true, "norm_topk_prob": true,
+    "layernorm_full_attention_beta": 1.0, "partial_rotary_factor": 0.5,
+    "mlp_intermediate_size": 64}' "experts: 4" "rope_columns: 4"
+ok "... other attention" refuses $mini '{"attn_type_list": [1, 0]}' \
+    "attn_type_list is [1, 0]; plait-train supports only a list of 1"
+ok "exaone4" gives exaone4 '{}' "norm_place: after" "qk_norm: true" \
+    "qk_norm_whole: false" "sliding_window: 20" "full_attention_every: 2" \
+    "no_rope_every: 2"
+ok "... by the type's pattern" gives exaone4 '{"layer_types": "gone",
+    "sliding_window_pattern": "gone", "sliding_window": "gone"}' \
+    "full_attention_every: 4" "no_rope_every: 4" "sliding_window: 4096"
+ok "... by another" gives exaone4 '{"layer_types": "gone",
+    "sliding_window_pattern": 3}' "no_rope_every: 3"
+ok "... by one that transformers cannot read" refuses exaone4 \
+    '{"layer_types": "gone"}' 'sliding_window_pattern is "LG"; it must be a'
+ok "... without windows" gives exaone4 '{"sliding_window": null,
+    "layer_types": ["full_attention", "full_attention"]}' \
+    "sliding_window: 0" "no_rope_every: 0"
+ok "... with windows in all layers" gives exaone4 '{"layer_types":
+    ["sliding_attention", "sliding_attention"]}' "no_rope_every: 0"
+for list in '["full_attention", "full_attention"]' \
+    '["full_attention", "sliding_attention"]'; do
+    ok "... $list" refuses exaone4 "{\"layer_types\": $list}" \
+        "plait-train needs windows in the first layers"
+done
+ok "seed_oss" gives seed_oss '{"attention_bias": "gone",
+    "attention_out_bias": "gone"}' "attention_bias: qkv" "dropout: 0" \
+    "attention_dropout: 0.1"
+ok "... its rates are said" grep -q "^# config.json has dropout \
+(attention_dropout 0.1, residual_dropout 0.1)" "$dir/out"
+ok "... also those of missing keys" gives seed_oss \
+    '{"attention_dropout": "gone", "residual_dropout": "gone"}' \
+    "attention_dropout: 0.1"
+ok "... in a line" grep -q "(attention_dropout 0.1, residual_dropout 0.1)" \
+    "$dir/out"
+ok "... heads of a width that the type has" refuses seed_oss \
+    '{"head_dim": "gone"}' "[768, 24]"
+ok "... biases of the output, too" gives seed_oss-out '{}' \
+    "attention_bias: all"
+ok "... alone" refuses seed_oss \
+    '{"attention_bias": false, "attention_out_bias": true}' \
+    "attention_out_bias is true; with attention_bias false plait-train"
+ok "a llama has no such key" refuses llama '{"attention_out_bias": true}' \
+    "plait-train does not know this key of a llama model"
+lite=glm4_moe_lite
+ok "glm4_moe_lite" gives $lite '{}' "mla: \[14" 10 5 4 "7\]" \
+    "experts_scores: sigmoid" "dense_layers: 1" "dense_ffn: 42"
+ok "... by the defaults of its keys" gives $lite '{"n_group": "gone",
+    "topk_group": "gone", "routed_scaling_factor": "gone", "mlp_layer_types":
+    "gone", "first_k_dense_replace": "gone"}' "experts_scale: 1.8" \
+    "experts_groups: 0" "dense_layers: 1"
+ok "... which one key alone does not say" refuses $lite \
+    '{"mlp_layer_types": "gone", "first_k_dense_replace": 0}' \
+    "first_k_dense_replace is 0; mlp_layer_types says another number"
+for list in '["sparse", "dense"]' '["dense"]' '["dense", 1]' '"dense"'; do
+    ok "... $list" refuses $lite "{\"mlp_layer_types\": $list}" \
+        "mlp_layer_types is $list; it must be a list of"
+done
 deep=deepseek_v3
 ok "deepseek_v3" gives $deep '{}' "mla: \[14" 10 5 4 "7\]" "experts: 4" \
     "experts_scores: sigmoid" "dense_layers: 1" "attention_multiplier: 0" \

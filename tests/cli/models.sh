@@ -143,6 +143,42 @@ sed 's/deepseek_v3/kimi_k2/; s/dense_replace": 3/dense_replace": 1/
     s/attention_heads": 128/attention_heads": 64/
     s/key_value_heads": 128/key_value_heads": 64/
     s/vocab_size": 129280/vocab_size": 163840/' deepseek.json >kimi.json
+cat >olmoe.json <<'END'
+{"model_type": "olmoe", "attention_bias": false, "hidden_size": 2048,
+ "intermediate_size": 1024, "max_position_embeddings": 4096,
+ "norm_topk_prob": false, "num_attention_heads": 16, "num_experts": 64,
+ "num_experts_per_tok": 8, "num_hidden_layers": 16, "num_key_value_heads": 16,
+ "tie_word_embeddings": false, "vocab_size": 50304}
+END
+cat >minimax.json <<'END'
+{"model_type": "minimax_m2", "head_dim": 128, "hidden_size": 3072,
+ "intermediate_size": 1536, "max_position_embeddings": 196608,
+ "num_attention_heads": 48, "num_experts_per_tok": 8, "num_hidden_layers": 62,
+ "num_key_value_heads": 8, "num_local_experts": 256, "rotary_dim": 64,
+ "scoring_func": "sigmoid", "tie_word_embeddings": false, "vocab_size": 200064}
+END
+cat >flash.json <<'END'
+{"model_type": "glm4_moe_lite", "hidden_size": 2048, "intermediate_size": 10240,
+ "kv_lora_rank": 512, "max_position_embeddings": 202752,
+ "moe_intermediate_size": 1536, "n_routed_experts": 64, "n_shared_experts": 1,
+ "num_attention_heads": 20, "num_experts_per_tok": 4, "num_hidden_layers": 47,
+ "num_key_value_heads": 20, "q_lora_rank": 768, "qk_nope_head_dim": 192,
+ "qk_rope_head_dim": 64, "tie_word_embeddings": false, "v_head_dim": 256,
+ "vocab_size": 154880}
+END
+cat >exaone.json <<'END'
+{"model_type": "exaone4", "head_dim": 128, "hidden_size": 5120,
+ "intermediate_size": 27392, "max_position_embeddings": 131072,
+ "num_attention_heads": 40, "num_hidden_layers": 64, "num_key_value_heads": 8,
+ "sliding_window": 4096, "tie_word_embeddings": false, "vocab_size": 102400}
+END
+cat >seed.json <<'END'
+{"model_type": "seed_oss", "attention_bias": true, "attention_out_bias": false,
+ "head_dim": 128, "hidden_size": 5120, "intermediate_size": 27648,
+ "max_position_embeddings": 524288, "mlp_bias": false,
+ "num_attention_heads": 80, "num_hidden_layers": 64, "num_key_value_heads": 8,
+ "tie_word_embeddings": false, "vocab_size": 155136}
+END
 # billions FILE ALL ACTIVE: compare with published counts, in billions; within
 # half a percent for all parameters, and five for active ones, which others
 # count without the embedding
@@ -183,6 +219,40 @@ billions olmo3.json 7.30 7.30
 billions granite.json 8.17 8.17
 billions glm45.json 352.8 33
 billions kimi.json 1026 32.6
+billions olmoe.json 6.92 1.28
+billions minimax.json 228.7 11.0
+billions flash.json 29.94 3.9
+billions exaone.json 32.0 32.0
+billions seed.json 36.15 36.15
+# Keys that are missing are what the type has.
+for file in minimax flash seed exaone; do
+    kv=$([ $file = exaone ] || echo "s/\"num_key_value_heads\": [0-9]*,//
+        s/\"head_dim\": 128,//")
+    "$plait" estimate --model $file.json --gpus 8 --json >other 2>err &&
+        sed "$kv"'
+            s/"\(kv\|q\)_lora_rank": [0-9]*,//g; s/"v_head_dim": [0-9]*,//
+            s/"qk_[a-z]*_head_dim": [0-9]*,//; s/"attention_bias": true,//
+            s/"sliding_window": 4096,//; s/"n_shared_experts": 1,//' \
+            $file.json >short.json &&
+        "$plait" estimate --model short.json --gpus 8 --json 2>err |
+        cmp - other
+    check "$file.json: the sizes of its type$(cat err)" $?
+done
+# parameters of a few layers, each of which is dense or sparse
+sed 's/{/{"mlp_layer_types": ["dense", "dense", "sparse"], /
+    s/layers": 47/layers": 3/' flash.json >types.json
+"$plait" estimate --model types.json --gpus 8 --json >other &&
+    sed 's/{/{"first_k_dense_replace": 2, /; s/layers": 47/layers": 3/' \
+        flash.json >first.json &&
+    "$plait" estimate --model first.json --gpus 8 --json | cmp - other &&
+    sed -i 's/: 2, /: 1, /' first.json &&
+    ! "$plait" estimate --model first.json --gpus 8 --json | cmp -s - other
+check "mlp_layer_types says which layers are dense" $?
+sed -i 's/"dense", "sparse"/"sparse", "dense"/' types.json
+refused 'types.json: mlp_layer_types has dense layers between others, which cannot be planned' \
+    --model types.json --gpus 8
+sed 's/"mlp_bias": false/"mlp_bias": true/' seed.json >biased.json
+parameters biased.json 36154971136
 # With a layer of multi-token prediction, whose embedding and head are the
 # model's: 256 + 1 experts of 3 x 7168 x 2048, latent attention, a router, and
 # the join of 2 x 7168 x 7168.
@@ -456,7 +526,7 @@ window 28 >plain && window 28 "$asked" | cmp - plain &&
 check 'a window that begins behind the last layer is none' $?
 
 echo '{"model_type": "mamba", "hidden_size": 7168}' >mla.json
-refused 'mla.json: model_type mamba is not known, so that its layers cannot be planned; known are gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, llama4_text, gpt_oss, gemma, gemma2, gemma3_text, phi3, smollm3, olmo2, olmo3, granite, glm4_moe, deepseek_v2, deepseek_v3, kimi_k2' \
+refused 'mla.json: model_type mamba is not known, so that its layers cannot be planned; known are gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, llama4_text, gpt_oss, gemma, gemma2, gemma3_text, phi3, smollm3, olmo2, olmo3, olmoe, exaone4, seed_oss, minimax_m2, granite, glm4_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe_lite' \
     --model mla.json
 sed 's/num_hidden_layers/num_hidden_layer/' llama.json >slip.json
 refused 'slip.json: does not say num_hidden_layers (n_layer)' --model slip.json

@@ -147,6 +147,23 @@ KINDS["llama4_text-first"] = {**KINDS["llama4_text"], "moe_layers": [1, 2, 3],
                               "num_experts_per_tok": 2}
 KINDS["llama4_text-third"] = {**KINDS["llama4_text"], "moe_layers": [2]}
 KINDS["llama4_text-last"] = {**KINDS["llama4_text"], "moe_layers": [3]}
+KINDS["glm4_moe_lite"] = {
+    **KINDS["deepseek_v3"], "model_type": "glm4_moe_lite",
+    "mlp_layer_types": ["dense", "sparse"]}
+KINDS["olmoe"] = {**LLAMA, "model_type": "olmoe", "attention_bias": False,
+                  "clip_qkv": None, "norm_topk_prob": False, "num_experts": 4,
+                  "num_experts_per_tok": 2}
+KINDS["minimax_m2"] = {**LLAMA, "model_type": "minimax_m2", "head_dim": 8,
+                       "num_local_experts": 4, "num_experts_per_tok": 2,
+                       "rotary_dim": 4, "scoring_func": "sigmoid"}
+KINDS["exaone4"] = {**LLAMA, "model_type": "exaone4", "sliding_window": 20,
+                    "sliding_window_pattern": "LG", "layer_types": [
+                        "sliding_attention", "full_attention"]}
+KINDS["seed_oss"] = {**LLAMA, "model_type": "seed_oss", "head_dim": 8,
+                     "attention_bias": True, "attention_out_bias": False,
+                     "attention_dropout": 0.1, "residual_dropout": 0.1,
+                     "mlp_bias": False}
+KINDS["seed_oss-out"] = {**KINDS["seed_oss"], "attention_out_bias": True}
 KINDS["phi3-88"] = {**KINDS["phi3"], "head_dim": 88}
 KINDS["qwen3_moe-first"] = {**KINDS["qwen3_moe"], "mlp_only_layers": [0]}
 
@@ -169,8 +186,9 @@ def gpt2_shapes(c):
 
 
 def biases(c):
-    if c["model_type"] == "qwen2" or (c["model_type"] == "glm4_moe" and
-                                      c["attention_bias"]):
+    if c["model_type"] == "qwen2" or (
+            c["model_type"] in ("glm4_moe", "seed_oss") and
+            c["attention_bias"] and not c.get("attention_out_bias")):
         return "qkv"
     return "qkvo" if c.get("attention_bias") else ""
 
@@ -214,8 +232,8 @@ def mlp_shapes(layer, c, i):
     if i >= c.get("first_k_dense_replace", i + 1):
         yield from glm_shapes(layer + "mlp.", c)
         return
-    if c["model_type"] == "qwen3_moe" and i not in c["mlp_only_layers"]:
-        inner = c["moe_intermediate_size"]
+    if "num_experts" in c and i not in c.get("mlp_only_layers", []):
+        inner = c.get("moe_intermediate_size", inner)
         yield layer + "mlp.gate.weight", [c["num_experts"], width]
         for e in range(c["num_experts"]):
             expert = f"{layer}mlp.experts.{e}."
@@ -233,7 +251,7 @@ def mlp_shapes(layer, c, i):
         yield layer + "down_proj", [n, inner, width]
         yield layer + "down_proj_bias", [n, width]
         return
-    if c["model_type"] != "mixtral":
+    if c["model_type"] not in ("mixtral", "minimax_m2"):
         if c["model_type"] == "phi3":
             yield layer + "mlp.gate_up_proj.weight", [2 * inner, width]
             yield layer + "mlp.down_proj.weight", [width, inner]
@@ -242,6 +260,8 @@ def mlp_shapes(layer, c, i):
         return
     layer += "block_sparse_moe."
     yield layer + "gate.weight", [c["num_local_experts"], width]
+    if c["model_type"] == "minimax_m2":
+        yield layer + "e_score_correction_bias", [c["num_local_experts"]]
     for i in range(c["num_local_experts"]):
         yield f"{layer}experts.{i}.w1.weight", [inner, width]
         yield f"{layer}experts.{i}.w2.weight", [width, inner]
@@ -278,13 +298,13 @@ def llama_shapes(c):
             for norm in "enorm", "hnorm", "shared_head.norm":
                 yield f"{layer}{norm}.weight", [width]
             yield layer + "eh_proj.weight", [width, 2 * width]
-        olmo = c["model_type"].startswith("olmo")
+        after = c["model_type"] in ("olmo2", "olmo3", "exaone4")
         both = c["model_type"] in ("gemma2", "gemma3_text")
-        if not olmo:
+        if not after:
             yield layer + "input_layernorm.weight", [width]
         if both:
             yield layer + "pre_feedforward_layernorm.weight", [width]
-        if olmo or both:
+        if after or both:
             yield layer + "post_feedforward_layernorm.weight", [width]
         if c["model_type"] == "phi3":
             yield layer + "self_attn.qkv_proj.weight", [q + 2 * kv, width]
@@ -301,11 +321,11 @@ def llama_shapes(c):
                    [{"q": q, "o": width}.get(x, kv)])
         if c["model_type"] == "gpt_oss":
             yield layer + "self_attn.sinks", [c["num_attention_heads"]]
-        if c["model_type"].startswith(("gemma3", "qwen3")) or \
+        if c["model_type"].startswith(("gemma3", "qwen3", "exaone")) or \
                 (c.get("use_qk_norm") and c["model_type"] != "llama4_text"):
             yield layer + "self_attn.q_norm.weight", [head]
             yield layer + "self_attn.k_norm.weight", [head]
-        if olmo:
+        if "olmo" in c["model_type"] or c["model_type"] == "minimax_m2":
             yield layer + "self_attn.q_norm.weight", [q]
             yield layer + "self_attn.k_norm.weight", [kv]
         yield layer + "post_attention_layernorm.weight", [width]

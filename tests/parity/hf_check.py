@@ -37,6 +37,12 @@ DEEPSEEK = {
 LLAMA4 = {
     **SIZES, "head_dim": 16, "intermediate_size": 36, "num_local_experts": 4,
     "intermediate_size_mlp": 72, "max_position_embeddings": 128}
+LITE = {key: value for key, value in DEEPSEEK.items()
+        if key not in ("first_k_dense_replace", "num_mtp_layers")}
+OLMOE = {**SIZES, "pad_token_id": None, "num_experts": 6,
+         "num_experts_per_tok": 2, "intermediate_size": 36}
+MINIMAX = {**SIZES, "head_dim": 16, "num_local_experts": 6,
+           "num_experts_per_tok": 2, "intermediate_size": 36}
 FAMILIES = {
     "gpt2": ("GPT2", GPT2),
     "gpt2-wide": ("GPT2", {**GPT2, "n_inner": 60, "layer_norm_epsilon": 1e-4,
@@ -193,8 +199,39 @@ FAMILIES = {
             "original_max_position_embeddings": 16}}),
     "deepseek-v3-direct": ("DeepseekV3", {
         **DEEPSEEK, "q_lora_rank": None, "v_head_dim": 16, "n_group": 1,
-        "topk_group": 1, "n_shared_experts": 2, "rms_norm_eps": 1e-4})}
-SIGMOID = ("glm4_moe", "deepseek_v3")
+        "topk_group": 1, "n_shared_experts": 2, "rms_norm_eps": 1e-4}),
+    "glm4-moe-lite": ("Glm4MoeLite", {
+        **LITE, "q_lora_rank": 28, "rope_parameters": {
+            "rope_type": "yarn", "factor": 8.0, "rope_theta": 1e4,
+            "mscale": 1.0, "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 16}}),
+    "glm4-moe-lite-direct": ("Glm4MoeLite", {
+        **LITE, "q_lora_rank": None, "n_group": 1, "topk_group": 1,
+        "norm_topk_prob": False, "rms_norm_eps": 1e-4, "mlp_layer_types": [
+            "dense", "dense", "sparse", "sparse"]}),
+    "olmoe": ("Olmoe", {**OLMOE, "norm_topk_prob": True}),
+    "olmoe-scores": ("Olmoe", {
+        **OLMOE, "attention_bias": True, "num_key_value_heads": 1,
+        "tie_word_embeddings": True}),
+    "minimax-m2": ("MiniMaxM2", {**MINIMAX, "rotary_dim": 8}),
+    "minimax-m2-whole": ("MiniMaxM2", {
+        **MINIMAX, "num_experts_per_tok": 3, "tie_word_embeddings": True}),
+    "exaone4": ("Exaone4", {
+        **SIZES, "sliding_window": 7, "sliding_window_pattern": 3,
+        "head_dim": 10}),
+    "exaone4-full": ("Exaone4", {
+        **SIZES, "sliding_window": None, "tie_word_embeddings": True,
+        "layer_types": ["full_attention"] * 4, "rope_parameters": LLAMA3}),
+    "seed-oss": ("SeedOss", {**SIZES, "head_dim": 10, "mlp_bias": True,
+                             "pad_token_id": None}),
+    "seed-oss-out": ("SeedOss", {
+        **SIZES, "head_dim": None, "pad_token_id": None,
+        "attention_out_bias": True})}
+SIGMOID = ("glm4_moe", "glm4_moe_lite", "deepseek_v3", "minimax_m2")
+EXPERTS = ("glm", "deepseek", "llama4", "olmoe", "minimax")
+# whose config.json is also written without one that was there before
+WRITTEN = ("deepseek", "llama4", "glm4-moe-lite", "olmoe", "minimax",
+           "exaone4", "seed-oss")
 LAYOUTS = {
     "one process": (1, []),
     "tp 3": (3, ["parallel.tp=3"]),
@@ -296,7 +333,7 @@ def layouts_of(model):
 
 def experts_layouts(name):
     return {"ep 2": (2, ["parallel.dp=2", "parallel.ep=2"])} \
-        if name.startswith(("glm", "deepseek", "llama4")) else {}
+        if name.startswith(EXPERTS) else {}
 
 
 def check(work, name, model, source, tokens, greedy):
@@ -329,7 +366,7 @@ def check(work, name, model, source, tokens, greedy):
     again = transformers_says(back.eval(), tokens, greedy)
     ok(again[0] == want[0] and again[2] == want[2],
        f"{name}: transformers computes the same with what came back")
-    if name.startswith(("deepseek", "llama4")):
+    if name.startswith(WRITTEN):
         shutil.rmtree(f"{work}/back")
         os.remove(f"{work}/plait/config.json")
         convert(f"{work}/plait", f"{work}/back")
@@ -369,7 +406,8 @@ def count_choices(model):
                 torch.bincount(outputs[2].flatten(), minlength=len(bias)))
         return hook
 
-    hooks = [m.register_forward_hook(count(
+    # a MiniMax-M2's router does not have its bias itself
+    hooks = [getattr(m, "gate", m).register_forward_hook(count(
         f"{name}.e_score_correction_bias", m.e_score_correction_bias))
         for name, m in model.named_modules()
         if hasattr(m, "e_score_correction_bias")]

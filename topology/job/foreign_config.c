@@ -47,6 +47,7 @@ static const struct rename hugging_face[] = {
     {"num_local_experts", "model.experts"},
     {"num_experts", "model.experts"},
     {"num_experts_per_tok", "model.experts_top_k"},
+    {"mlp_bias", "model.mlp_bias"},
 };
 
 static const struct rename megatron[] = {
@@ -262,6 +263,11 @@ static int check_experts(const char *path, const struct plait_pairs *p,
                                 "%s: %s is %s: experts in some layers between "
                                 "others cannot be planned",
                                 path, steps[i], plait_pairs_value(p, steps[i]));
+    if (plait_pairs_first(p, "mlp_layer_types", "dense") < 0)
+        return plait_errorf(err,
+                            "%s: mlp_layer_types has dense layers between "
+                            "others, which cannot be planned",
+                            path);
     if (count_first(dense) < 0)
         return plait_errorf(err,
                             "%s: mlp_only_layers is [%s]: layers without "
@@ -274,10 +280,13 @@ static int check_experts(const char *path, const struct plait_pairs *p,
 static void set_attention(const struct plait_pairs *p, const char *type,
                           struct settings *s)
 {
+    bool qkv = strcmp(type, "glm4_moe") == 0 ||
+               (strcmp(type, "seed_oss") == 0 &&
+                !plait_pairs_flag(p, "attention_out_bias"));
+
     if (plait_pairs_flag(p, "attention_bias") &&
         !is_set(s, "model.attention_bias"))
-        set(s, "model.attention_bias",
-            strcmp(type, "glm4_moe") == 0 ? "qkv" : "all");
+        set(s, "model.attention_bias", qkv ? "qkv" : "all");
     if (strcmp(type, "glm4_moe") == 0 && plait_pairs_flag(p, "use_qk_norm"))
         set(s, "model.qk_norm", "true");
 }
@@ -299,7 +308,7 @@ static int check_sizes(const char *path, const struct settings *s,
 static int unknown_type(const char *path, const char *type,
                         struct plait_error *err)
 {
-    char names[400];
+    char names[500];
 
     plait_foreign_type_names(names, sizeof(names));
     errno = EINVAL;
@@ -332,6 +341,9 @@ static int translate_hugging_face(const char *path, struct plait_pairs *p,
     set(s, "model.family", known->family);
     if (strcmp(type, "llama4_text") == 0 && set_llama4(path, p, s, err) < 0)
         return -1;
+    if (plait_pairs_value(p, "mlp_layer_types"))
+        set_number(s, "model.dense_layers",
+                   plait_pairs_first(p, "mlp_layer_types", "dense"));
     rename_pairs(p, hugging_face, COUNT(hugging_face), s);
     set_latent(p, hugging_face_latent, s);
     set_further(p, s);

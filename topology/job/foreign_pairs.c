@@ -41,6 +41,22 @@ int plait_pairs_number(const struct plait_pairs *p, const char *name,
     return value ? atoi(value) : otherwise;
 }
 
+int plait_pairs_first(const struct plait_pairs *p, const char *name,
+                      const char *word)
+{
+    const char *item = plait_pairs_value(p, name);
+    int n = 0, at = 0;
+
+    for (; item && *item; at++) {
+        size_t length = strcspn(item, " ");
+
+        if (length == strlen(word) && !strncmp(item, word, length) && n++ != at)
+            return -1;
+        item += length + strspn(item + length, " ");
+    }
+    return n;
+}
+
 /* NULL: null. */
 static void add_pair(struct plait_pairs *p, const char *name, const char *value)
 {

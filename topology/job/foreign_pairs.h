@@ -47,4 +47,9 @@ bool plait_pairs_flag(const struct plait_pairs *p, const char *name);
 int plait_pairs_number(const struct plait_pairs *p, const char *name,
                        int otherwise);
 
+/* Of a list that is given: how many first items are this word. -1: another
+ * item is, too. */
+int plait_pairs_first(const struct plait_pairs *p, const char *name,
+                      const char *word);
+
 #endif

@@ -8,7 +8,8 @@
 #define QK_NORM "model.qk_norm=true"
 #define GEMMA "model.norm_plus_one=true", "model.gate=gelu"
 #define NORMS_BOTH "model.norm_place=both"
-#define OLMO QK_NORM, "model.qk_norm_whole=true", "model.norm_place=after"
+#define QK_WHOLE QK_NORM, "model.qk_norm_whole=true"
+#define AFTER "model.norm_place=after"
 #define SIGMOID "model.experts_scores=sigmoid"
 #define LATENT                                                \
     "q_lora_rank=1536 kv_lora_rank=512 qk_nope_head_dim=128 " \
@@ -53,12 +54,25 @@ static const struct plait_foreign_type types[] = {
               "vocab_size=262208 sliding_window=4096"},
     {.name = "phi3", .family = "llama"},
     {.name = "smollm3", .family = "llama"},
-    {.name = "olmo2", .family = "llama", .more = {OLMO}},
+    {.name = "olmo2", .family = "llama", .more = {QK_WHOLE, AFTER}},
     {.name = "olmo3",
      .family = "llama",
-     .more = {OLMO},
+     .more = {QK_WHOLE, AFTER},
      .every = 4,
      .sizes = "sliding_window=4096"},
+    {.name = "olmoe", .family = "llama", .more = {QK_WHOLE}},
+    {.name = "exaone4",
+     .family = "llama",
+     .more = {QK_NORM, AFTER},
+     .every = 4,
+     .sizes = "num_key_value_heads=32 sliding_window=4096"},
+    {.name = "seed_oss",
+     .family = "llama",
+     .sizes = "num_key_value_heads=8 head_dim=128 attention_bias=true"},
+    {.name = "minimax_m2",
+     .family = "llama",
+     .more = {QK_WHOLE, SIGMOID},
+     .sizes = "num_key_value_heads=8 head_dim=128"},
     {.name = "granite", .family = "llama"},
     {.name = "glm4_moe",
      .family = "llama",
@@ -76,6 +90,12 @@ static const struct plait_foreign_type types[] = {
      .family = "llama",
      .more = {SIGMOID},
      .sizes = LATENT "first_k_dense_replace=3 n_shared_experts=1"},
+    {.name = "glm4_moe_lite",
+     .family = "llama",
+     .more = {SIGMOID},
+     .sizes = "q_lora_rank=768 kv_lora_rank=512 qk_nope_head_dim=192 "
+              "qk_rope_head_dim=64 v_head_dim=256 first_k_dense_replace=1 "
+              "n_shared_experts=1"},
 };
 
 enum { NTYPES = sizeof(types) / sizeof(types[0]) };
