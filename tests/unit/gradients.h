@@ -4,6 +4,8 @@
 
 /* What the checks of gradients against differences of the forward share. */
 
+#include <stdbool.h>
+
 #include "kernels/dropout.h"
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
@@ -47,6 +49,10 @@ void run_checks(const struct check *checks, size_t n);
 /* How many of the n gradients in dx[1] are not the differences of x[0], but for
  * `slack`; x, r and s are set. */
 size_t count_wrong(const struct check *c, size_t n, double slack);
+
+/* ok() of tap.h, which counts in one file alone. */
+void __attribute__((format(printf, 2, 3)))
+report(bool pass, const char *fmt, ...);
 
 /* The checks of each file. */
 void check_layers(void);

@@ -5,7 +5,6 @@
 
 #include "gradients.h"
 #include "kernels/route.h"
-#include "tap.h"
 
 /* {tokens, experts, choices}: out is each token's sum of gates times x[3], the
  * sigmoids of its largest logits, and the balance loss of the softmax. */
@@ -72,9 +71,9 @@ static void each_check(void)
             fabs(stat[1][i] -
                  1 / (1 + exp(-(double)x[0][i / 2 * 6 + (size_t)tokens[i]]))) <
             1e-6);
-    ok(bad == 0, "route_forward: weights are the sigmoids of the logits");
-    ok(count_wrong(&c, 30, 1e-4) == 0,
-       "route_backward: 30 gradients of sigmoids of each logit");
+    report(bad == 0, "route_forward: weights are the sigmoids of the logits");
+    report(count_wrong(&c, 30, 1e-4) == 0,
+           "route_backward: 30 gradients of sigmoids of each logit");
 }
 
 /* {tokens, experts, choices, groups, by sigmoid, scores as they are}: out is
@@ -146,9 +145,10 @@ static void route_check(int sigmoid, int whole)
             .dlogits = dx[0], .dgate = x[3], .load = x[2], .balance = 1});
     settle();
     memcpy(dx[1], dx[0], n * sizeof(float));
-    ok(count_wrong(&c, n, 1e-4) == 0, "route_backward: %zu gradients of %s, %s",
-       n, sigmoid ? "sigmoids" : "softmax",
-       whole ? "as they are" : "as shares");
+    report(count_wrong(&c, n, 1e-4) == 0,
+           "route_backward: %zu gradients of %s, %s", n,
+           sigmoid ? "sigmoids" : "softmax",
+           whole ? "as they are" : "as shares");
 }
 
 /* Whom the bias and the groups let through. The first token's best expert, 0,
@@ -177,23 +177,24 @@ static void groups_check(void)
     memcpy(x[1], bias, sizeof(bias));
     ops->route_forward(q, &route, x[0]);
     settle();
-    ok(tokens[0] == 3 && tokens[1] == 4 && tokens[2] == 0 && tokens[3] == 1,
-       "route_forward: within the best group, by biased scores");
-    ok(fabs(gate[0] + gate[1] - 3) < 1e-5 && gate[2] < gate[3],
-       "route_forward: weights are of scores without the bias, times scale");
-    ok(isnan(gate[4]) && isnan(gate[5]),
-       "route_forward: a NaN among the scores shows in the weights");
+    report(tokens[0] == 3 && tokens[1] == 4 && tokens[2] == 0 && tokens[3] == 1,
+           "route_forward: within the best group, by biased scores");
+    report(
+        fabs(gate[0] + gate[1] - 3) < 1e-5 && gate[2] < gate[3],
+        "route_forward: weights are of scores without the bias, times scale");
+    report(isnan(gate[4]) && isnan(gate[5]),
+           "route_forward: a NaN among the scores shows in the weights");
     route.bias = NULL;
     route.whole = 1;
     ops->route_forward(q, &route, x[0]);
     settle();
-    ok(tokens[0] == 0 && tokens[1] == 1 && tokens[2] == 1 && tokens[3] == 0,
-       "route_forward: of softmax within the group of the best expert");
-    ok(fabsf(gate[0] - 3 * prob[0]) < 1e-6f &&
-           fabsf(gate[1] - 3 * prob[1]) < 1e-6f,
-       "route_forward: weights are probabilities as they are, times scale");
-    ok(isnan(gate[4]) && isnan(gate[5]),
-       "route_forward: a NaN among the logits shows in the weights");
+    report(tokens[0] == 0 && tokens[1] == 1 && tokens[2] == 1 && tokens[3] == 0,
+           "route_forward: of softmax within the group of the best expert");
+    report(fabsf(gate[0] - 3 * prob[0]) < 1e-6f &&
+               fabsf(gate[1] - 3 * prob[1]) < 1e-6f,
+           "route_forward: weights are probabilities as they are, times scale");
+    report(isnan(gate[4]) && isnan(gate[5]),
+           "route_forward: a NaN among the logits shows in the weights");
 }
 
 /* Two logits whose probabilities are equal in fp32: the larger one is chosen,
@@ -216,9 +217,9 @@ static void close_check(void)
     memcpy(x[0], logits, sizeof(logits));
     ops->route_forward(q, &route, x[0]);
     settle();
-    ok(prob[1] == prob[2] && prob[4] == prob[5] && expert[0] == 2 &&
-           expert[1] == 1,
-       "route_forward: chooses by logits");
+    report(prob[1] == prob[2] && prob[4] == prob[5] && expert[0] == 2 &&
+               expert[1] == 1,
+           "route_forward: chooses by logits");
 }
 
 void check_routes(void)

@@ -58,6 +58,17 @@ float uniform(void)
     return (float)plait_rounding_bits(seed, drawn++) * 0x1p-31f - 1;
 }
 
+void report(bool pass, const char *fmt, ...)
+{
+    char text[200];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    ok(pass, "%s", text);
+}
+
 static double loss(const struct check *c)
 {
     double sum = 0;
