@@ -6,6 +6,7 @@ import copy
 import glob
 import importlib.util
 import json
+import math
 import os
 import random
 import shutil
@@ -602,15 +603,71 @@ def load_smollm2(path):
     return model.eval()
 
 
+def tune(work, source, text):
+    """From a folder as the hub has it to one that is tuned, by the lines of
+    docs/guide.md."""
+    def plait(command, *args):
+        subprocess.run([f"{BUILD}/plait", *command.split(), *args], check=True,
+                       stdout=subprocess.DEVNULL, timeout=1200)
+
+    with open(f"{work}/text", "w") as f:
+        f.write(text)
+    plait(f"convert --from {source} --to {work}/start")
+    plait(f"prep {work}/text --out {work}/prepared --tokenizer",
+          f"{source}/tokenizer.json")
+    plait(f"train {work}/start/plait.yaml --set data.train={work}/prepared "
+          "--set optim.lr=1e-5 --set train.steps=3 --set model.seq_len=64 "
+          "--set train.global_batch=2 --set train.micro_batch=1 "
+          "--set lr.warmup=1")
+    plait(f"convert --from {work}/start-trained --to {work}/tuned")
+
+
+def perplexity(model, tokens, window):
+    loss = 0
+    for i in range(0, len(tokens) - 1, window):
+        ids = torch.tensor(tokens[i:i + window + 1])
+        loss += torch.nn.functional.cross_entropy(
+            model(ids[None, :-1]).logits[0].double(), ids[1:],
+            reduction="sum").item()
+    return math.exp(loss / (len(tokens) - 1))
+
+
+@torch.no_grad()
+def check_tuned(work, model, tokenizer, text):
+    """A tuned model is better on other lines of the text, by transformers as by
+    Plait."""
+    half = len(text) // 2
+    tune(work, f"{work}/smollm2", text[:half])
+    with open(f"{work}/rest", "w") as f:
+        f.write(text[half:])
+    tuned = transformers.AutoModelForCausalLM.from_pretrained(
+        f"{work}/tuned", dtype=torch.float32).eval()
+    tokens = tokenizer(text[half:])["input_ids"]
+    before, after = (perplexity(m, tokens, 64) for m in (model, tuned))
+    done = subprocess.run(
+        [f"{BUILD}/plait", "eval", f"{work}/tuned", f"{work}/rest", "--window",
+         "64", "--json"], check=True, stdout=subprocess.PIPE, timeout=1200)
+    said = json.loads(done.stdout)
+    ok(said["tokens"] == len(tokens) - 1 and
+       abs(said["perplexity"] - after) <= 5e-5 * after and after < before,
+       f"SmolLM2-135M-Instruct, tuned: perplexity {said['perplexity']:.4f} and "
+       f"{after:.4f}, before {before:.4f}")
+    ok(tokenizer(text)["input_ids"] == transformers.AutoTokenizer
+       .from_pretrained(f"{work}/tuned")(text)["input_ids"],
+       "... with its tokenizer")
+
+
 def check_smollm2(work, path):
     """Check a real model on real text."""
     model = load_smollm2(path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         os.path.dirname(path), gguf_file=os.path.basename(path))
     model.save_pretrained(f"{work}/smollm2")
+    tokenizer.save_pretrained(f"{work}/smollm2")
     text = open(f"{TOP}/LICENSE").read()[2000:4000]
     tokens = tokenizer(text)["input_ids"][:150]
     check(work, "SmolLM2-135M-Instruct", model, f"{work}/smollm2", tokens, 100)
+    check_tuned(work, model, tokenizer, text)
 
 
 def main():
