@@ -5,7 +5,7 @@
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 unset PLAIT_NCCL_WINDOWS # as a user has it
 plait=$top_builddir/plait
-export OMP_NUM_THREADS=1 EMULATED_GPUS=4 PLAIT_NCCL_TIMEOUT=1
+export OMP_NUM_THREADS=1 EMULATED_GPUS=4 PLAIT_NCCL_TIMEOUT=6
 unset CUDA_VISIBLE_DEVICES NCCL_SOCKET_IFNAME
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -17,7 +17,7 @@ shown=$dir/out
 cat >"$dir/c.yaml" <<END
 model: {family: gpt2, layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 8}
 data: {train: "$dir/data/train.bin"}
-train: {steps: 8, global_batch: 4, micro_batch: 1, seed: 7, phase_timeout: 3}
+train: {steps: 8, global_batch: 4, micro_batch: 1, seed: 7, phase_timeout: 30}
 END
 
 # train LAYOUT RANK WORDS: of two ranks, RANK (or all) has EMULATED_NCCL=WORDS
@@ -80,15 +80,15 @@ ok "... and it is said" test \
     "$(grep -c "^plait-train: NCCL before 2.26 " "$dir/out")" = 1
 
 train --tp=2 all never-connect
-ends "no rank is connected" "NCCL has not connected ranks 0, 1 of 2: .* 1 s "
+ends "no rank is connected" "NCCL has not connected ranks 0, 1 of 2: .* 6 s "
 once
 
 train --tp=2 1 never-start
 ends "one rank hangs in NCCL" \
-    "no rank has done anything for 2 s .* rank 1 (.*) never entered control"
+    "no rank has done anything for 12 s .* rank 1 (.*) never entered control"
 once
 
 train --tp=2 all never-split
-ends "groups are never split off" "NCCL: split: has not ended for 1 s"
+ends "groups are never split off" "NCCL: split: has not ended for 6 s"
 once
 echo "1..$n"
