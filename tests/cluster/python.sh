@@ -7,6 +7,7 @@
 
 export PYTHONPATH=$top_srcdir/python PYTHONDONTWRITEBYTECODE=1
 export GLOO_SOCKET_IFNAME=lo OMP_NUM_THREADS=1
+export TORCHINDUCTOR_CACHE_DIR=$work/torch
 unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 
 # python_with STATEMENT: a Python that can execute it
