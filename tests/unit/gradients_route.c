@@ -6,11 +6,10 @@
 #include "gradients.h"
 #include "kernels/route.h"
 
-/* {tokens, experts, choices}: out is each token's sum of gates times x[3], the
- * sigmoids of its largest logits, and the balance loss of the softmax. */
-static struct plait_route each_route(float *logits)
+/* {tokens, experts, choices}, of one sequence. */
+static struct plait_route drawn_route(void)
 {
-    struct plait_route route = {.type = PLAIT_F32,
+    return (struct plait_route){.type = PLAIT_F32,
                                 .N = (size_t)s[0],
                                 .E = s[1],
                                 .k = s[2],
@@ -18,9 +17,16 @@ static struct plait_route each_route(float *logits)
                                 .sequences = 1,
                                 .prob = stat[0],
                                 .expert = tokens,
-                                .gate = stat[1],
-                                .each = true};
+                                .gate = stat[1]};
+}
 
+/* Out is each token's sum of gates times x[3], the sigmoids of its largest
+ * logits, and the balance loss of the softmax. */
+static struct plait_route each_route(float *logits)
+{
+    struct plait_route route = drawn_route();
+
+    route.each = true;
     ops->route_forward(q, &route, logits);
     settle();
     return route;
@@ -81,21 +87,13 @@ static void each_check(void)
  * that of shares of all scores. */
 static struct plait_route route_of(float *logits)
 {
-    struct plait_route route = {.type = PLAIT_F32,
-                                .N = (size_t)s[0],
-                                .E = s[1],
-                                .k = s[2],
-                                .run = (size_t)s[0],
-                                .sequences = 1,
-                                .prob = stat[0],
-                                .expert = tokens,
-                                .gate = stat[1],
-                                .bias = s[4] ? x[1] : NULL,
-                                .groups = s[3],
-                                .top_groups = s[3] - 1,
-                                .whole = s[5],
-                                .scale = 2.5f};
+    struct plait_route route = drawn_route();
 
+    route.bias = s[4] ? x[1] : NULL;
+    route.groups = s[3];
+    route.top_groups = s[3] - 1;
+    route.whole = s[5];
+    route.scale = 2.5f;
     ops->route_forward(q, &route, logits);
     settle();
     return route;
