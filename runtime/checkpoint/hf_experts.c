@@ -12,10 +12,10 @@ static const struct plait_hf_only no_experts[] = {
     {"num_local_experts", {"null"}},
     {"num_experts_per_tok", {"null"}},
     {NULL, {NULL}}};
+static const struct plait_hf_only no_qwen[] = {
+    {"num_experts", {"null"}}, {"norm_topk_prob", {"null"}}, {NULL, {NULL}}};
 static const struct plait_hf_only no_own_width[] = {
-    {"num_experts", {"null"}},
-    {"norm_topk_prob", {"null"}},
-    {"moe_intermediate_size", {"null"}}, /* from here: of others, too */
+    {"moe_intermediate_size", {"null"}},
     {"mlp_only_layers", {"[]"}},
     {NULL, {NULL}}};
 
@@ -58,7 +58,7 @@ static int read_qwen(const struct plait_hf_read *r,
 
     if (plait_hf_bool(r, "norm_topk_prob", false, &norm) < 0 ||
         (type->own_width ? read_dense(r)
-                         : plait_hf_check_only(r, no_own_width + 2)) < 0 ||
+                         : plait_hf_check_only(r, no_own_width)) < 0 ||
         plait_hf_counts(r, keys + !type->own_width) < 0)
         return -1;
     r->model->experts_weights =
@@ -104,11 +104,7 @@ static int read_sigmoid(const struct plait_hf_read *r)
         {NULL, {NULL}}};
 
     r->model->experts_scores = PLAIT_SCORES_SIGMOID;
-    return plait_hf_check_only(r, only) < 0 ||
-                   plait_hf_check_only(r, no_own_width + 2) < 0 ||
-                   check_attention_kinds(r) < 0
-               ? -1
-               : 0;
+    return plait_hf_check_only(r, only) < 0 ? -1 : check_attention_kinds(r);
 }
 
 int plait_hf_experts(const struct plait_hf_read *r,
@@ -125,8 +121,9 @@ int plait_hf_experts(const struct plait_hf_read *r,
         return plait_hf_llama4_experts(r);
     if (type->own_width || type->topk_prob)
         return read_qwen(r, type);
-    if (type->sigmoid ? read_sigmoid(r) < 0
-                      : plait_hf_check_only(r, no_own_width) < 0)
+    if ((type->sigmoid ? read_sigmoid(r) : plait_hf_check_only(r, no_qwen)) <
+            0 ||
+        plait_hf_check_only(r, no_own_width) < 0)
         return -1;
     return type->experts ? plait_hf_counts(r, experts)
                          : plait_hf_check_only(r, no_experts);
