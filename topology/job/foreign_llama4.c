@@ -26,7 +26,7 @@ static int count_items(const char *list)
 {
     int n = 0;
 
-    while (find_item(list, n))
+    for (list = find_item(list, 0); list; list = find_item(list, 1))
         n++;
     return n;
 }
