@@ -190,27 +190,24 @@ static int read_llama(const struct plait_hf_read *r,
     return plait_hf_real(r, r->root, "rms_norm_eps", &r->model->norm_eps);
 }
 
-/* Say what is missing for a type of model that is known. */
+/* Say what is missing of a type of model. */
 static int refuse_type(const struct plait_hf_read *r, const json_t *type)
 {
     const json_t *part = json_object_get(r->root, "text_config");
     const json_t *inner = json_object_get(part, "model_type");
-    const struct plait_foreign_type *known;
+    bool known;
     const char *name;
     char want[700], names[500];
 
     if (json_is_string(inner))
         type = inner;
     name = json_string_value(type);
-    known = name ? plait_foreign_type_find(name) : NULL;
+    known = name && plait_foreign_type_find(name);
     plait_foreign_type_names(names, sizeof(names));
-    snprintf(want, sizeof(want), "%s%s%s; plait-train supports llama4, %s",
-             known && known->missing ? known->missing : "",
-             known && known->missing && json_is_object(part) ? ", " : "",
+    snprintf(want, sizeof(want), "%s; plait-train supports llama4, %s",
              known && json_is_object(part)
                  ? "a text model beside one of images: planned, not trained"
-             : known ? ": planned, not trained"
-                     : "its layers are not known",
+                 : "its layers are not known",
              names);
     return plait_hf_refuse(r, "model_type", type, want);
 }

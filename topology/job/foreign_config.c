@@ -462,9 +462,7 @@ translate(const char *path, struct plait_pairs *p, const char *const *more,
     if (config && !plait_model_dense_layers(
                       &config->model)) /* then there is no such width */
         config->model.dense_ffn = 0;
-    if (config &&
-        (plait_fits_trainer(config, &refusal) < 0 ||
-         !plait_foreign_type_trained(plait_pairs_value(p, "model_type"))))
+    if (config && plait_fits_trainer(config, &refusal) < 0)
         *framework = PLAIT_FRAMEWORK_MEGATRON;
 out:
     free(s);

@@ -108,14 +108,6 @@ const struct plait_foreign_type *plait_foreign_type_find(const char *name)
     return NULL;
 }
 
-bool plait_foreign_type_trained(const char *name)
-{
-    const struct plait_foreign_type *type =
-        name ? plait_foreign_type_find(name) : NULL;
-
-    return !type || !type->missing;
-}
-
 void plait_foreign_type_names(char *text, size_t size)
 {
     size_t n = 0;
