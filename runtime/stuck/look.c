@@ -225,7 +225,7 @@ static void describe_file(int pid, int fd, const char *call, char *text,
                  name);
 }
 
-static void read_call(int pid, int tid, char *text, size_t size)
+void plait_stuck_where(int pid, int tid, char *text, size_t size)
 {
     char path[64], line[256], name[100];
     unsigned long arg[2] = {0, 0};
@@ -250,22 +250,20 @@ static void read_call(int pid, int tid, char *text, size_t size)
     plait_text_clean(text);
 }
 
-void plait_stuck_where(int pid, int tid, char *text, size_t size)
+void plait_stuck_where_any(int pid, char *text, size_t size)
 {
     char path[64];
     struct dirent *e;
-    DIR *dir;
+    DIR *dir = NULL;
 
-    text[0] = '\0';
-    if (tid > 0) {
-        read_call(pid, tid, text, size);
-        return;
+    plait_stuck_where(pid, pid, text, size);
+    if (!text[0]) {
+        snprintf(path, sizeof(path), "/proc/%d/task", pid);
+        dir = opendir(path);
     }
-    snprintf(path, sizeof(path), "/proc/%d/task", pid);
-    dir = opendir(path);
     while (dir && !text[0] && (e = readdir(dir)))
         if (atoi(e->d_name) > 0) {
-            read_call(pid, atoi(e->d_name), text, size);
+            plait_stuck_where(pid, atoi(e->d_name), text, size);
             /* Only threads in a file: the others may just be idle. */
             if (!strstr(text, " of /"))
                 text[0] = '\0';

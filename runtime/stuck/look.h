@@ -30,8 +30,11 @@ void plait_stuck_clean_word(char *text);
 
 /* What a thread of this machine is blocked in, from its system call, as "read
  * of FILE". "" where it is in no system call, in one that tells nothing, or
- * where the kernel hides it. The text is cleaned. tid 0: any thread of the
- * process that is blocked in a file. */
+ * where the kernel hides it. The text is cleaned. */
 void plait_stuck_where(int pid, int tid, char *text, size_t size);
+/* The same of a process: of its first thread or, if that is not blocked, of any
+ * that is blocked in a file. The loader and the saver have threads that read
+ * and write for the one that trains. */
+void plait_stuck_where_any(int pid, char *text, size_t size);
 
 #endif

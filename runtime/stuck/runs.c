@@ -273,9 +273,7 @@ static int add_seen(const struct seen *s, struct plait_stuck_runs *runs)
     plait_stuck_look(record, &rank);
     rank.pid = s->pid;
     rank.state = plait_stuck_state_of(s->pid);
-    plait_stuck_where(s->pid, s->pid, where, sizeof(where));
-    if (!where[0])
-        plait_stuck_where(s->pid, 0, where, sizeof(where));
+    plait_stuck_where_any(s->pid, where, sizeof(where));
     if (where[0])
         memcpy(rank.where, where, sizeof(where));
     if (check_rank(&rank) < 0)

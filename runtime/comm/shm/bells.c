@@ -105,8 +105,10 @@ static int share_bells(struct plait_bells *b, struct plait_comm *world,
     int rc;
 
     snprintf(name, sizeof(name), "/plait-%016" PRIx64 "-bells-%d", id, lowest);
-    if (first)
+    if (first) {
+        plait_shm_sweep();
         b->bell = plait_shm_map(name, true, size);
+    }
     *failed = first && !b->bell;
     rc = plait_comm_host_all_reduce(world, failed, 1, PLAIT_MAX);
     if (rc == 0 && *failed == 0) {

@@ -12,4 +12,9 @@
  * system a later page fault would kill the process. */
 void *plait_shm_map(const char *name, bool create, size_t size);
 
+/* Removes names of this kind ("/plait-", 16 hexadecimal digits, "-...") that
+ * this user made more than an hour ago: their rank was killed before the others
+ * had opened the memory. */
+void plait_shm_sweep(void);
+
 #endif

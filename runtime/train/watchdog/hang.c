@@ -200,9 +200,25 @@ static void look_at(const struct plait_hang *h, int r,
     rank->gpu = gpu_of(&h->contacts.all[r]);
 }
 
+/* What a rank of this node is blocked in, if it has not noted it: its watch may
+ * have had no processor since the run became quiet. */
+static void look_closer(const struct plait_hang *h, int r,
+                        struct plait_stuck_rank *rank)
+{
+    const struct plait_record *peer = h->peer[r];
+    char where[sizeof(rank->where)] = "";
+
+    if (peer && !atomic_load(&peer->blocked))
+        plait_stuck_where_any(peer->pid, where, sizeof(where));
+    if (where[0])
+        memcpy(rank->where, where, sizeof(where));
+}
+
+/* The answer to another node. */
 static void look(void *arg, int rank, struct plait_stuck_rank *out)
 {
     look_at(arg, rank, out);
+    look_closer(arg, rank, out);
 }
 
 void plait_hang_listen(struct plait_hang *h)
@@ -261,17 +277,12 @@ void plait_hang_note(struct plait_hang *h)
 {
     struct plait_record *record = h ? h->record : NULL;
     char text[sizeof(record->where)];
-    int pid = getpid();
 
     if (!record)
         return;
     atomic_store(&record->unanswered, plait_unanswered_connections());
     atomic_store(&record->blocked, 0);
-    plait_stuck_where(pid, pid, text, sizeof(text));
-    /* If that thread is not blocked, another may be: the loader and the saver
-     * have threads that read and write for it. */
-    if (!text[0])
-        plait_stuck_where(pid, 0, text, sizeof(text));
+    plait_stuck_where_any(getpid(), text, sizeof(text));
     memcpy(record->where, text, sizeof(text));
     atomic_store(&record->blocked, text[0] != '\0');
 }
@@ -334,6 +345,8 @@ void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
     snprintf(text, size, "its ranks left no record");
     if (!ranks)
         return;
+    for (int r = 0; r < h->world; r++)
+        look_closer(h, r, &ranks[r]);
     if (is_cut_off(h, &silent, &age))
         explain_cut(h, silent, age, text, size);
     else if (plait_stuck_judge(ranks, h->world, &verdict) == 0)
