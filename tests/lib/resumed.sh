@@ -21,7 +21,7 @@ run() {
     local ranks=$1 name=$2 start=
     shift 2
     [ "$ranks" = 1 ] || start="sh $mpirun $ranks"
-    timeout 120 $start "$train" "$dir/c.yaml" --set "checkpoint.dir=$dir/$name" \
+    timeout 240 $start "$train" "$dir/c.yaml" --set "checkpoint.dir=$dir/$name" \
         --metrics "$dir/$name.jsonl" "$@" >"$dir/err" 2>&1
 }
 
