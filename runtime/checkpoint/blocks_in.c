@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libdeflate.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -16,9 +15,6 @@
 
 #define BLOCK ((size_t)4 << 20)
 #define ALIGN ((size_t)64 << 10)
-/* The checksum is computed over this many bytes at a time, while they are
- * cached. */
-#define PART ((size_t)256 << 10)
 /* One block in use by the caller, one ready, one being read. */
 enum { BLOCKS = 3 };
 
@@ -31,7 +27,6 @@ struct plait_blocks_in {
     bool holds;     /* the caller still uses the block before it */
     bool threaded;
     pthread_t thread;
-    uint32_t crc; /* used by the reading thread alone until all is read */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     /* Under the mutex. */
@@ -45,23 +40,23 @@ static size_t block_size(const struct plait_blocks_in *b, uint64_t at)
     return b->size - at < BLOCK ? (size_t)(b->size - at) : BLOCK;
 }
 
-/* Reads all of it, or returns errno. The kernel reads ahead of such reads by
- * itself. Asked to (POSIX_FADV_WILLNEED) it does so page by page, which holds
- * this thread up for half of the time that the disk takes. */
+/* Reads all of it, or returns errno. The thread does nothing else, as the disk
+ * may wait while it does. The kernel reads ahead of such reads by itself. Asked
+ * to (POSIX_FADV_WILLNEED) it does so page by page, which holds this thread up
+ * for half of the time that the disk takes. */
 static int read_block(struct plait_blocks_in *b, uint64_t at, char *to)
 {
     size_t size = block_size(b, at);
     ssize_t n;
 
     while (size > 0) {
-        n = pread(b->fd, to, size < PART ? size : PART, (off_t)at);
+        n = pread(b->fd, to, size, (off_t)at);
         if (n == 0)
             return ENODATA;
         if (n < 0 && errno != EINTR)
             return errno;
         if (n < 0)
             continue;
-        b->crc = libdeflate_crc32(b->crc, to, (size_t)n);
         to += n;
         at += (uint64_t)n;
         size -= (size_t)n;
@@ -203,9 +198,4 @@ int plait_blocks_in_next(struct plait_blocks_in *b, const char **block,
     b->next = (b->next + 1) % BLOCKS;
     b->taken += *n;
     return 0;
-}
-
-uint32_t plait_blocks_in_checksum(const struct plait_blocks_in *b)
-{
-    return b->crc;
 }

@@ -5,9 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads the blocks of a file in order. A thread reads them ahead and computes
- * their checksum while the caller works on earlier ones. A file of one block
- * has no thread. */
+/* Reads the blocks of a file in order. A thread reads them ahead while the
+ * caller works on earlier ones. A file of one block has no thread. */
 struct plait_blocks_in;
 
 /* For `fd`, a file of `size` bytes that stays the caller's. NULL with errno. */
@@ -19,7 +18,5 @@ void plait_blocks_in_destroy(struct plait_blocks_in *blocks);
  * errno, ENODATA where the file has become shorter. */
 int plait_blocks_in_next(struct plait_blocks_in *blocks, const char **block,
                          size_t *n);
-/* The checksum (CRC-32) of the whole file, once its last block was returned. */
-uint32_t plait_blocks_in_checksum(const struct plait_blocks_in *blocks);
 
 #endif

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libdeflate.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,22 +16,29 @@
 #include "runtime/checkpoint/sources.h"
 #include "runtime/comm/consensus.h"
 
-/* Show the visitor one block of file `index`, from `at` on. */
+/* Bytes whose checksum is computed at a time, if nobody else looks at them. */
+#define PART ((size_t)256 << 10)
+
+/* Show the visitor one block of file `index`, from `at` on, in parts that are
+ * in the cache from their checksum's computation. */
 static int visit_parts(struct plait_sources_visitor *visitor, int index,
-                       uint64_t at, const char *bytes, size_t size)
+                       uint64_t at, const char *bytes, size_t size,
+                       uint32_t *crc)
 {
-    size_t n;
+    size_t most = visitor ? visitor->most : PART, n;
 
     for (size_t done = 0; done < size; done += n) {
-        n = size - done < visitor->most ? size - done : visitor->most;
-        if (visitor->visit(visitor, index, at + done, bytes + done, n) < 0)
+        n = size - done < most ? size - done : most;
+        *crc = libdeflate_crc32(*crc, bytes + done, n);
+        if (visitor &&
+            visitor->visit(visitor, index, at + done, bytes + done, n) < 0)
             return -1;
     }
     return 0;
 }
 
 static int read_blocks(struct plait_blocks_in *blocks, int index,
-                       struct plait_sources_visitor *visitor)
+                       struct plait_sources_visitor *visitor, uint32_t *crc)
 {
     const char *block;
     uint64_t at = 0;
@@ -41,7 +49,7 @@ static int read_blocks(struct plait_blocks_in *blocks, int index,
             return -1;
         if (n == 0)
             return 0;
-        if (visitor && visit_parts(visitor, index, at, block, n) < 0)
+        if (visit_parts(visitor, index, at, block, n, crc) < 0)
             return -1;
     }
 }
@@ -56,9 +64,7 @@ static int read_file(const char *path, const struct plait_shard_file *file,
     if (fd < 0)
         return -1;
     blocks = plait_blocks_in_create(fd, file->bytes);
-    rc = blocks ? read_blocks(blocks, index, visitor) : -1;
-    if (rc == 0)
-        *crc = plait_blocks_in_checksum(blocks);
+    rc = blocks ? read_blocks(blocks, index, visitor, crc) : -1;
     plait_blocks_in_destroy(blocks);
     saved = errno;
     close(fd);
