@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # plait run --elastic: a rank ends before all ranks have met, which nobody can
-# outlive; the others do not wait for it. That those go on which have met,
-# elastic.sh shows.
+# outlive; the others do not wait for it. Or it ends as soon as they have met:
+# nothing stays of the memory that they were about to share. That those go on
+# which have met, elastic.sh shows.
 plait=$top_builddir/plait
 train=$top_builddir/plait-train
 . "$top_srcdir/tests/lib/until.sh"
@@ -62,4 +63,29 @@ unmet 'eval "exec ${PLAIT_ENDED%:*}< <(:)"' --np 2
 ok "a script may use the number for a file of its own" test $status = 0
 unmet 'eval "exec ${PLAIT_ENDED%:*}<&-"' --np 2
 ok "or close it" test $status = 0
+
+# shares RANK NAME WHAT: RANK is killed while it maps memory of this name that it
+# has made for all
+calls=$top_builddir/tests/unit/.libs/hang_calls.so
+mkfifo "$dir/pipe"
+shares() {
+    local rank=$1 memory job
+    unmet "export TEST_HANG_GO=$dir TEST_HANG_CALL=map TEST_HANG_RANK=$rank
+        export TEST_HANG_PIPE=$dir/pipe TEST_HANG_FILE='$2' LD_PRELOAD=$calls" \
+        --np 3 &
+    job=$!
+    until_true eval \
+        'ls -l "/proc/$(cat "$dir/pid.$rank")/fd" | grep -q "$dir/pipe"'
+    memory=$(readlink "/proc/$(cat "$dir/pid.$rank")/fd/"* | grep -m1 ^/dev/shm/)
+    kill -KILL "$(cat "$dir/pid.$rank")"
+    wait $job
+    ok "$3" test -n "$memory"
+    ok "its name is gone, too" eval \
+        '! ls "$(sed "s/\(plait-[0-9a-f]*\).*/\1/" <<<"$memory")"-*'
+}
+hex='[0-9a-f][0-9a-f][0-9a-f]'
+if [ -f "$calls" ]; then
+    shares 0 "/plait-*-bells-" "rank 0 is killed as it shares what wakes ranks"
+    shares 1 "/plait-*-$hex" "rank 1 is killed as it shares memory for sums"
+fi
 echo "1..$n"

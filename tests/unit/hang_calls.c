@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded into ranks: once the file TEST_HANG_GO exists, the rank
  * TEST_HANG_RANK hangs at its next call of the kind TEST_HANG_CALL on a file
- * whose name contains TEST_HANG_FILE:
+ * whose name contains TEST_HANG_FILE, a pattern of the shell:
  * "read": in a read of the pipe TEST_HANG_PIPE, as from a file server that has
  * died
  * "lock": in pread(), on a lock that is never released
@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static int is_mine(const char *call, int fd)
     const char *go = getenv("TEST_HANG_GO"), *kind = getenv("TEST_HANG_CALL");
     const char *rank = getenv("TEST_HANG_RANK"), *me = getenv("PLAIT_RANK");
     const char *name = getenv("TEST_HANG_FILE");
-    char link[64], path[4096];
+    char link[64], path[4096], pattern[4096];
     ssize_t n;
 
     if (!me)
@@ -35,7 +36,8 @@ static int is_mine(const char *call, int fd)
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     n = readlink(link, path, sizeof(path) - 1);
     path[n > 0 ? n : 0] = '\0';
-    return strstr(path, name) != NULL;
+    snprintf(pattern, sizeof(pattern), "*%s*", name);
+    return fnmatch(pattern, path, 0) == 0;
 }
 
 static void hang_for_ever(void)

@@ -102,7 +102,7 @@ static int share_bells(struct plait_bells *b, struct plait_comm *world,
     size_t size = (size_t)b->nnear * sizeof(*b->bell);
     bool first = lowest == b->me;
     char name[64];
-    int rc;
+    int rc, saved;
 
     snprintf(name, sizeof(name), "/plait-%016" PRIx64 "-bells-%d", id, lowest);
     if (first) {
@@ -117,8 +117,10 @@ static int share_bells(struct plait_bells *b, struct plait_comm *world,
         *failed = !b->bell;
         rc = plait_comm_host_all_reduce(world, failed, 1, PLAIT_MAX);
     }
-    if (first && b->bell)
+    saved = errno;
+    if ((first && b->bell) || rc < 0) /* the first may be gone */
         shm_unlink(name);
+    errno = saved;
     return rc;
 }
 

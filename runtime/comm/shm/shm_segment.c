@@ -34,6 +34,23 @@ static void area_name(char name[64], const struct plait_shm_world *world,
     snprintf(name, 64, "/plait-%016" PRIx64 "-%016" PRIx64, world->id, key);
 }
 
+/* The names are not needed any more once all ranks have mapped the areas, or
+ * one cannot. Where a rank is gone, whoever is left removes its name too. */
+static void remove_names(const struct plait_comm *comm,
+                         const struct plait_shm_world *world,
+                         const struct plait_shm *s, bool lost)
+{
+    int saved = errno;
+    char name[64];
+
+    for (int i = 0; i < comm->size; i++)
+        if (lost || i == comm->rank) {
+            area_name(name, world, s->keys[i]);
+            shm_unlink(name);
+        }
+    errno = saved;
+}
+
 static void areas_close(struct area **area, int n)
 {
     for (int i = 0; i < n; i++)
@@ -100,10 +117,7 @@ static int open_areas(struct plait_comm *comm,
     }
     if (rc == 0)
         rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);
-    /* The name is not needed any more, whether all ranks mapped it or not. */
-    area_name(name, world, s->keys[comm->rank]);
-    if (all && all[comm->rank])
-        shm_unlink(name);
+    remove_names(comm, world, s, rc < 0);
     if (rc == 0 && failed == 0)
         s->area = all;
     else if (all)
