@@ -54,10 +54,11 @@ fi
 check "without MPI the ranks talk over sockets" \
     like "$(by_rank --mpi=none -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
         "$train" c.yaml --set train.steps=2)" "step 2/2"
-# If nodes lack the plugin that srun has, Slurm itself does not report it.
+# If nodes lack the plugin that srun has, Slurm itself does not report it. Once
+# this job waits, srun has read its plugins; the one before may still be ending.
 scontrol update partitionname=all state=down
 timeout 240 srun -Q --mpi=pmix -N2 -n2 --tp=1 "$train" c.yaml >out 2>&1 &
-until_true eval '[ -n "$(squeue -h)" ]'
+until_true eval '[ -n "$(squeue -h -t PENDING)" ]'
 mv slurm/plugstack.conf plugstack
 : >slurm/plugstack.conf
 scontrol update partitionname=all state=up
