@@ -16,16 +16,13 @@
 #include "runtime/checkpoint/sources.h"
 #include "runtime/comm/consensus.h"
 
-/* Bytes whose checksum is computed at a time, if nobody else looks at them. */
-#define PART ((size_t)256 << 10)
-
-/* Show the visitor one block of file `index`, from `at` on, in parts that are
- * in the cache from their checksum's computation. */
+/* Add one block of file `index`, from `at` on, to its checksum, and show it to
+ * the visitor, if any, in parts that are in the cache by then. */
 static int visit_parts(struct plait_sources_visitor *visitor, int index,
                        uint64_t at, const char *bytes, size_t size,
                        uint32_t *crc)
 {
-    size_t most = visitor ? visitor->most : PART, n;
+    size_t most = visitor ? visitor->most : size, n;
 
     for (size_t done = 0; done < size; done += n) {
         n = size - done < most ? size - done : most;
