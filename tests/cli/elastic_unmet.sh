@@ -87,5 +87,8 @@ hex='[0-9a-f][0-9a-f][0-9a-f]'
 if [ -f "$calls" ]; then
     shares 0 "/plait-*-bells-" "rank 0 is killed as it shares what wakes ranks"
     shares 1 "/plait-*-$hex" "rank 1 is killed as it shares memory for sums"
+else
+    n=$((n + 1))
+    echo "ok $n - sharing memory # SKIP built without shared libraries"
 fi
 echo "1..$n"
